@@ -1,7 +1,9 @@
 package verdict
 
-// fromHost decides packets that the host sends when breth0 has its address. Packets that the host
-// tags itself are for another network.
+// fromHost decides packets that the host sends through the gateway bridge, which has its address in
+// layout bridged. OVN serves the host's packets to Services. All others leave through the uplink:
+// Geneve because it is the node's own tunnel, and packets with a tag of the host because they are
+// for another network.
 func (m Model) fromHost(f *Frame) Reason {
 	p := &f.IP
 	switch {

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// EchoTimeout is how long an echo reply is matched to its request.
+	// EchoTimeout is how long an echo reply is matched to OVN's last request.
 	EchoTimeout = 60 * time.Second
-	// FragmentTimeout is how long later fragments are matched to their first.
+	// FragmentTimeout is how long later fragments are matched to the first one.
 	FragmentTimeout = 30 * time.Second
 	// ProtoTimeout is how long a protocol without ports is matched to OVN's last packet to the
 	// peer. It equals the timeout of Linux' conntrack for unknown protocols. Connections from
@@ -25,7 +25,7 @@ type Direction uint8
 
 const (
 	FromWire Direction = iota // arrives at the uplink
-	FromOVN                   // OVN sends it to the uplink
+	FromOVN                   // OVN's gateway router sends it to the uplink
 	FromHost                  // the host sends it through the gateway bridge; only in layout bridged
 	FromPod                   // a pod of this node sends it; only with shortcuts, see Model.FromPod
 )
@@ -39,18 +39,18 @@ var directionNames = [...]string{
 
 func (d Direction) String() string { return directionNames[d] }
 
-// Config is the configuration of the node.
+// Config is the configuration of the node. A nil list of prefixes matches nothing.
 type Config struct {
-	Connected              bool              // uplink and bridge are both present
+	Connected              bool              // uplink and gateway bridge are both present
 	NodeMAC                MAC               // of the uplink and of the gateway router
 	Node4, Node6           netip.Addr        // addresses of the gateway router, shared with the host; zero: family off
-	SNATPorts              cluster.PortRange // OVN's own local ports
+	SNATPorts              cluster.PortRange // OVN's own local ports: the SNAT range
 	GenevePort             uint16
 	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	RoutablePods           []netip.Prefix // this node's pod subnets that need no NAT
-	PodTunnels             []netip.Prefix // destinations of pods' own tunnels; never covers nodes
-	Masquerade             []netip.Prefix // destinations of the host's packets for the hairpin
+	PodTunnels             []netip.Prefix // to which pods may send tunnel packets, except to nodes inside them
+	Masquerade             []netip.Prefix // networks between host and OVN on a node, such as 169.254.169.0/29
 	// Internal are the cluster's own networks: packets from or to them are dropped on arrival.
 	Internal []netip.Prefix
 	External []netip.Prefix // networks inside Internal that are on the wire nevertheless
@@ -64,16 +64,18 @@ type Mode struct {
 	BFD      bool
 	InSync   bool // the southbound database has this node's addresses
 	Takeover bool // Tables.Flows has connections on ports outside the SNAT range
-	MTU      int  // of the uplink, in local gateway mode; 0: not checked
+	MTU      int  // of the uplink, for packets of OVN in local gateway mode; 0: not checked
 }
 
-// Model decides packets. It modifies neither Config nor Tables.
+// Model decides packets. It modifies neither Config nor Tables: Tables.Apply does.
 type Model struct {
 	Config *Config
 	Tables *Tables
 }
 
-// Decide decides a frame at time now, on the clock of the tables. For pods there is FromPod.
+// Decide decides a frame of that origin at time now, on the clock of the tables. The rules of the
+// origin give a reason. It is replaced in two cases: while uplink or bridge is missing, and if a
+// packet for OVN has a valid shortcut. dir must not be FromPod, which has a method of that name.
 func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 	switch dir {
 	case FromOVN:
@@ -102,7 +104,7 @@ func (m Model) isNode(a netip.Addr) bool {
 	return a.IsValid() && (a == m.Config.Node4 || a == m.Config.Node6)
 }
 
-// kindOf returns the kind of a.
+// kindOf returns the kind of a. Addresses that follow from Config need no entry in the tables.
 func (m Model) kindOf(a netip.Addr) AddrKind {
 	if m.isNode(a) {
 		return AddrHost
@@ -127,7 +129,8 @@ func (m Model) isEncap(a netip.Addr) bool { return a.IsValid() && a == m.Config.
 
 func (m Model) inSNATRange(port uint16) bool { return m.Config.SNATPorts.Contains(port) }
 
-// exchange returns the exchange that p belongs to. The source of p is the remote side.
+// exchange returns the exchange that p belongs to, if p is of a protocol without ports. The source
+// of p is the remote side.
 func exchange(p *Packet) NSKey {
 	k := NSKey{Remote: p.Src, Proto: p.Proto}
 	if p.isICMP() {
@@ -150,7 +153,7 @@ func (m Model) ovnHasBegun(p *Packet, now time.Duration) bool {
 	return ok && now-last < timeout
 }
 
-// Flow returns the connection that p belongs to. The source of p is the remote side.
+// Flow returns the connection that p belongs to, if p has ports. The source of p is the remote side.
 func (p *Packet) Flow() FlowKey {
 	return FlowKey{
 		Proto:  p.Proto,
@@ -159,7 +162,7 @@ func (p *Packet) Flow() FlowKey {
 	}
 }
 
-// Datagram returns the datagram that a fragment belongs to.
+// Datagram returns the datagram that p belongs to, if p is a fragment.
 func (p *Packet) Datagram() *FragKey {
 	k := &FragKey{Src: p.Src, Dst: p.Dst, ID: p.FragID}
 	if !p.V6 {
@@ -169,7 +172,7 @@ func (p *Packet) Datagram() *FragKey {
 	return k
 }
 
-// Reversed returns a copy with source and destination swapped.
+// Reversed returns a copy with source and destination swapped: addresses and ports, nothing else.
 func (p *Packet) Reversed() *Packet {
 	reversed := *p
 	reversed.Src, reversed.Dst = p.Dst, p.Src

@@ -4,13 +4,15 @@ import "net/netip"
 
 // fromOVN decides packets that OVN sends to the uplink. The first rule that applies decides:
 //
-//  1. packets of tunnels, which have their own addresses and limits
-//  2. packets that must go to the host or be dropped whatever their MAC address is, because they
+//  1. packets with a tag that is not the gateway network's: only their MAC address is checked
+//  2. packets of tunnels, which have their own addresses and limits
+//  3. packets that must go to the host or be dropped whatever their MAC address is, because they
 //     never leave the node
-//  3. packets with a wrong MAC address: all others may leave
-//  4. ARP, neighbour discovery and BFD, which the gateway router itself sends
-//  5. IP packets that OVN did not translate as it should
-//  6. all other IP packets: leaving
+//  4. packets with a wrong MAC address: all others may leave
+//  5. ARP, neighbour discovery and BFD, which the gateway router itself sends
+//  6. packets that are neither ARP nor IP
+//  7. IP packets that OVN did not translate as it should
+//  8. all other IP packets: leaving
 func (m Model) fromOVN(f *Frame) Decision {
 	if f.Tagged && !m.hasOurTag(f) {
 		return m.withForeignTag(f)
@@ -25,7 +27,7 @@ func (m Model) fromOVN(f *Frame) Decision {
 
 	case isIP(f) && p.isTooBig() && m.isTo(p, AddrPeer): // would reduce the path MTU of a tunnel
 		return Decision{Reason: PMTUD}
-	case isIP(f) && (m.isTo(p, AddrHost) || contains(m.Config.ServiceCIDRs, p.V6, p.Src)):
+	case isIP(f) && (m.isTo(p, AddrHost) || contains(m.Config.ServiceCIDRs, p.V6, p.Src)): // or a Service's reply
 		return Decision{Reason: Hairpin}
 
 	case f.Src != m.Config.NodeMAC:
@@ -52,8 +54,8 @@ func (m Model) fromOVN(f *Frame) Decision {
 	return m.leaving(f)
 }
 
-// withForeignTag decides packets with another tag than the gateway network's. What follows the tag
-// is not parsed.
+// withForeignTag decides packets with another tag than the gateway network's, by the MAC address
+// alone: the addresses after the tag are those of another network.
 func (m Model) withForeignTag(f *Frame) Decision {
 	if f.Src != m.Config.NodeMAC {
 		return Decision{Reason: BadMAC}
@@ -62,8 +64,9 @@ func (m Model) withForeignTag(f *Frame) Decision {
 	return Decision{Reason: OutPlain}
 }
 
-// leaving decides IP packets that no other rule has stopped. Only those from an address of the node
-// can be for the host, or have replies that the gateway must recognize.
+// leaving decides IP packets that no other rule has stopped. In local gateway mode, two kinds go to
+// the host's stack: packets that are too long for the uplink, and packets with ports from the node's
+// address. Only packets from the node's address have replies that the gateway must recognize.
 func (m Model) leaving(f *Frame) Decision {
 	p := &f.IP
 	fromNode := f.Whole && m.isNode(p.Src) && !p.isMapped(p.Src)
@@ -82,7 +85,9 @@ func (m Model) leaving(f *Frame) Decision {
 		return Decision{Reason: HostOwned}
 	}
 
-	if !hasPorts(p.Proto) && (!p.isICMP() || p.Position != Later && p.isEchoRequest()) {
+	// The port does not identify these replies, so the exchange is remembered.
+	isEcho := p.isICMP() && p.Position != Later && p.isEchoRequest()
+	if isEcho || !hasPorts(p.Proto) && !p.isICMP() {
 		k := exchange(reply)
 		return Decision{Reason: OutLearned, Learn: &k}
 	}
@@ -91,7 +96,7 @@ func (m Model) leaving(f *Frame) Decision {
 }
 
 // isRepliedToHost reports whether the host would receive the reply to a packet of OVN. If a pod
-// could send such a packet, it could impersonate the host.
+// could send such a packet, it could impersonate the host. TCP and SCTP are not checked.
 func (m Model) isRepliedToHost(reply *Packet) bool {
 	if reply.Proto == protoUDP {
 		return reply.Position != Later && m.replyByPort(reply) == HostSocket
@@ -127,10 +132,10 @@ func (m Model) isTo(p *Packet, kind AddrKind) bool {
 	return p.Dst.IsValid() && !p.isMapped(p.Dst) && m.kindOf(p.Dst) == kind
 }
 
-// isForbiddenTunnel reports whether f is a tunnel packet that a pod must not send. OVN would
-// translate its source to the node's address, from which other nodes accept tunnel packets. So the
-// packet could deliver anything to their pods. Replies are not excepted: a pod may answer a forged
-// request.
+// isForbiddenTunnel reports whether f is a tunnel packet that a pod must not send. OVN has
+// translated its source to the node's address, from which other nodes accept tunnel packets. So the
+// packet could deliver anything to their pods. Replies are not excepted: a pod may answer a request
+// that it has forged itself.
 func (m Model) isForbiddenTunnel(f *Frame) bool {
 	p := &f.IP
 	if !f.Whole || !isIP(f) || !m.isGeneve(p) {
@@ -140,13 +145,13 @@ func (m Model) isForbiddenTunnel(f *Frame) bool {
 	return m.isTo(p, AddrHost) || m.isTo(p, AddrPeer) || !contains(m.Config.PodTunnels, p.V6, p.Dst)
 }
 
-// isGeneve reports whether p is for the port of tunnels.
+// isGeneve reports whether p is a tunnel packet, by protocol and destination port.
 func (m Model) isGeneve(p *Packet) bool {
 	return p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort
 }
 
 // isFromEncap reports whether f is from the tunnel address of the userspace datapath: Geneve, or
-// ARP for its peers.
+// the ARP with which the datapath finds its peers and answers them.
 func (m Model) isFromEncap(f *Frame) bool {
 	if !f.Whole {
 		return false
@@ -162,7 +167,8 @@ func (m Model) isFromEncap(f *Frame) bool {
 }
 
 // announcesOther reports whether f is an unsolicited announcement of an address that is neither the
-// host's nor the link-local address of the node's gateway router. Replies do not count.
+// host's nor the link-local address of the node's gateway router. Replies do not count. Before OVN
+// is in sync, it must not announce addresses that another node may have.
 func (m Model) announcesOther(f *Frame) bool {
 	if !f.Whole {
 		return false

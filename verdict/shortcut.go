@@ -7,25 +7,29 @@ import (
 	"time"
 )
 
-// Tuple is a packet's addresses and ports as it arrives.
+// Tuple is the key of a shortcut: a packet's addresses and ports as it arrives.
 type Tuple struct {
 	FromWire bool // else from a pod
 	Proto    uint8
 	Src, Dst netip.AddrPort
 }
 
-// Shortcut is how OVS has translated the packets of a tuple. Packets with a valid shortcut are
-// translated in the same way, past OVS.
+// Shortcut is how OVS has translated the packets of a tuple, which is one direction of a pod's
+// connection with the outside. While the shortcut is valid, packets are translated in the same way
+// and do not go through OVS.
+//
+// The model only uses and ends shortcuts. It does not learn them, because it cannot know how OVS
+// translates: the tests fill the table.
 type Shortcut struct {
-	Until          time.Duration // then a packet must go through OVS again; 0: the next packet must
-	Epoch          uint32
-	Device         int // the pod's
+	Until          time.Duration // end of the lease; then a packet must go through OVS. 0: ended early
+	Epoch          uint32        // valid only in this epoch of Past
+	Device         int           // interface index of the pod's device
 	Src, Dst       netip.AddrPort
-	DstMAC, SrcMAC MAC
-	From           MAC // source MAC address of the pod's packets
-	Longest        int // length of IP packets that OVS is known to let through
-	Hops           uint8
-	Seen           bool // from the wire: a packet has gone to OVS since the last renewal, and in this epoch
+	DstMAC, SrcMAC MAC   // after the translation, as Src and Dst
+	From           MAC   // source MAC address of the pod's packets; unused if from the wire
+	Longest        int   // length of the longest IP packet that OVS is known to let through
+	Hops           uint8 // decrement of TTL or hop limit
+	Seen           bool  // from the wire: a packet has gone to OVS since the last renewal, and in this epoch
 }
 
 // Segment is a packet that a shortcut can rewrite: whole TCP or UDP without IP options or extension
@@ -42,31 +46,33 @@ func (s *Segment) tuple(fromWire bool) Tuple {
 	return Tuple{FromWire: fromWire, Proto: s.Proto, Src: s.Src, Dst: s.Dst}
 }
 
-// parseSegment returns nil if no shortcut can rewrite the packet b.
+// parseSegment reads the IP packet b. It returns nil if no shortcut can rewrite the packet: if it is
+// a fragment, has IP options or extension headers, is shorter than its length field says, or is
+// neither TCP nor UDP with a checksum.
 func parseSegment(b []byte, v6 bool) *Segment {
 	s := &Segment{Length: len(b)}
-	l4 := 40
 
 	var (
-		length   int
-		src, dst netip.Addr
+		l4, length int // offset of the transport header, and the packet's length by its header
+		src, dst   netip.Addr
 	)
 
-	switch {
-	case len(b) < 28:
-		return nil
-	case !v6:
-		if b[0] != 0x45 || binary.BigEndian.Uint16(b[6:])&0x3fff != 0 {
+	if v6 {
+		if len(b) < ip6Header+minL4Header || b[0]>>4 != 6 || b[4]|b[5] == 0 { // payload length 0: a jumbogram
 			return nil
 		}
 
-		l4, length, s.Hops, s.Proto = 20, int(binary.BigEndian.Uint16(b[2:])), b[8], b[9]
-		src, dst = netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
-	case len(b) < 48 || b[0]>>4 != 6 || b[4]|b[5] == 0:
-		return nil
-	default:
-		length, s.Proto, s.Hops = 40+int(binary.BigEndian.Uint16(b[4:])), b[6], b[7]
+		l4, length = ip6Header, ip6Header+int(binary.BigEndian.Uint16(b[4:]))
+		s.Proto, s.Hops = b[6], b[7]
 		src, dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
+	} else {
+		if len(b) < ip4Header+minL4Header || b[0] != ip4Plain || binary.BigEndian.Uint16(b[6:])&(ip4MF|ip4Offset) != 0 {
+			return nil
+		}
+
+		l4, length = ip4Header, int(binary.BigEndian.Uint16(b[2:]))
+		s.Hops, s.Proto = b[8], b[9]
+		src, dst = netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
 	}
 
 	if length == 0 || length > len(b) || !s.parseL4(b[l4:]) {
@@ -79,17 +85,20 @@ func parseSegment(b []byte, v6 bool) *Segment {
 	return s
 }
 
-// parseL4 reads TCP's flags, and reports whether a shortcut can rewrite the header.
+// parseL4 reads TCP's flags, and reports whether a shortcut can rewrite the header. b has at least
+// eight bytes.
 func (s *Segment) parseL4(b []byte) bool {
+	const tcpHeader = 20 // without options
+
 	switch s.Proto {
 	case protoUDP:
 		return b[6]|b[7] != 0 // 0: the sender has computed no checksum
 	case protoTCP:
-		if len(b) < 20 {
+		if len(b) < tcpHeader {
 			return false
 		}
 
-		s.Flags = b[13]
+		s.Flags = b[tcpFlags]
 
 		return true
 	}
@@ -97,13 +106,16 @@ func (s *Segment) parseL4(b []byte) bool {
 	return false
 }
 
-// isValid reports whether s may be used: its lease has not ended, and no configuration has changed.
+// isValid reports whether s may be used: its lease has not ended, and neither OVN's flows nor the
+// configuration have changed since it was made or renewed.
 func (m Model) isValid(s Shortcut, now time.Duration) bool {
 	return s.Until > now && s.Epoch == m.Tables.Epoch
 }
 
 // bypassOVS changes d, the decision for a packet from the wire, if the packet is OVN's and has a
-// shortcut.
+// shortcut. A packet that cannot use it goes to OVS: FIN and RST end the shortcut, SYN and a packet
+// after the lease allow the pod's next packet to renew it, and a packet that does not fit changes
+// nothing.
 func (m Model) bypassOVS(f *Frame, now time.Duration, d *Decision) {
 	p := f.Segment
 	if p == nil || d.Reason != SNATPort && d.Reason != Service {
@@ -114,20 +126,21 @@ func (m Model) bypassOVS(f *Frame, now time.Duration, d *Decision) {
 	s, ok := m.Tables.Shortcuts[tuple]
 
 	switch {
-	case !ok:
+	case !ok: // no shortcut
 	case p.Flags&(flagFIN|flagRST) != 0:
 		d.Ends = &tuple
 	case p.Flags&flagSYN != 0 || !m.isValid(s, now):
 		d.Seen = &tuple
-	case p.Hops <= s.Hops || p.Length > s.Longest || !m.Tables.Pods[s.Device]:
+	case p.Hops <= s.Hops || p.Length > s.Longest || !m.Tables.Pods[s.Device]: // does not fit
 	default:
 		d.Past = &s
 		d.Reason = map[Reason]Reason{SNATPort: SNATCached, Service: ServiceCached}[d.Reason]
 	}
 }
 
-// FromPod decides a packet that a pod sends, from that device. Without a valid shortcut ok is
-// false: the packet goes to OVS and is not counted there. The decision may still end a shortcut.
+// FromPod decides a packet that a pod sends, at the host's end of the pod's device. Without a valid
+// shortcut that fits the packet, ok is false: the packet goes to OVS and is not counted there. The
+// decision may still end shortcuts. FIN and RST end those of both directions, SYN only its own.
 func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok bool) {
 	p := f.Segment
 	if !m.Config.Connected || p == nil || m.isInside(&f.IP) || m.isGeneve(&f.IP) {
@@ -138,7 +151,7 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 	s, found := m.Tables.Shortcuts[tuple]
 
 	switch {
-	case !found || s.Device != device:
+	case !found || s.Device != device: // no shortcut of this pod
 	case p.Flags&(flagFIN|flagRST|flagSYN) != 0:
 		d.Ends = &tuple
 
@@ -148,8 +161,9 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 		if found && other.Device == device && p.Flags&(flagFIN|flagRST) != 0 {
 			d.Closes = &fromWire
 		}
-	case !m.isValid(s, now) || p.Length > s.Longest || p.Hops <= s.Hops || f.Src != s.From:
+	case !m.isValid(s, now) || p.Length > s.Longest || p.Hops <= s.Hops || f.Src != s.From: // does not fit
 	case p.Proto == protoUDP && m.Tables.HostPort != nil && m.Tables.HostPort(protoUDP, s.Src.Port()):
+		// the rule host_owned must check the packet when it leaves OVS
 	default:
 		return Decision{Reason: OutCached, Past: &s}, true
 	}
@@ -157,12 +171,12 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 	return d, false
 }
 
-// isInside reports whether a pod's packet is to a pod or a Service.
+// isInside reports whether a pod's packet is to a pod or a Service. Such packets have no shortcuts.
 func (m Model) isInside(p *Packet) bool {
 	return contains(m.Config.PodCIDRs, p.V6, p.Dst) || contains(m.Config.ServiceCIDRs, p.V6, p.Dst)
 }
 
-// Rewrite returns the frame as s translates it. The frame must have a Segment.
+// Rewrite returns a copy of the frame as s translates it. Parse must find a Segment in the frame.
 func (s Shortcut) Rewrite(frame []byte) []byte {
 	out := slices.Clone(frame)
 	copy(out, s.DstMAC[:])
@@ -205,14 +219,14 @@ func rewritableOf(frame []byte) rewritable {
 	var (
 		r  rewritable
 		l4 []byte
-		b  = frame[14:]
+		b  = frame[etherHeader:]
 	)
 
 	if binary.BigEndian.Uint16(frame[12:]) == etherIPv4 {
-		r.ip, l4 = b[:20], b[20:]
+		r.ip, l4 = b[:ip4Header], b[ip4Header:]
 		r.hops, r.proto, r.ipChecksum, r.addrs = &b[8], b[9], b[10:12], b[12:20]
 	} else {
-		r.ip, l4 = b[:40], b[40:]
+		r.ip, l4 = b[:ip6Header], b[ip6Header:]
 		r.proto, r.hops, r.addrs = b[6], &b[7], b[8:40]
 	}
 
@@ -224,8 +238,8 @@ func rewritableOf(frame []byte) rewritable {
 	return r
 }
 
-// updateChecksum adapts a checksum to data that has changed (RFC 1624). If the data contains the
-// checksum, it must not have changed yet.
+// updateChecksum adapts a checksum to data that has changed from before to after, which have the
+// same even length (RFC 1624). If the data contains the checksum, it must not have changed yet.
 func updateChecksum(check, before, after []byte) {
 	sum := uint32(^binary.BigEndian.Uint16(check))
 

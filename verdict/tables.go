@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// AddrKind is the owner of an address. An address with several kinds gets the first.
+// AddrKind is the owner of an address. An address of several kinds has the first of them in this
+// order.
 type AddrKind uint8
 
 const (
 	AddrNone   AddrKind = iota // in no table
 	AddrHost                   // the host; OVN's router may share it
-	AddrVIP                    // of a Service; its announcer runs on the host
-	AddrOVN                    // OVN alone, such as an egress IP
+	AddrVIP                    // of a Service; a program of the host announces it
+	AddrOVN                    // OVN alone, such as the gateway router's link-local address
 	AddrPeer                   // another node
 	AddrFormer                 // former host address; OVN may still translate to it
 )
@@ -46,12 +47,13 @@ type ServiceKey struct {
 type ServiceOwner uint8
 
 const (
-	ServiceNone ServiceOwner = iota
-	ServiceOVN               // OVN's load balancers
-	ServiceHost              // a host socket: externalTrafficPolicy=Local, endpoint on this host's network
+	ServiceNone ServiceOwner = iota // not a frontend
+	ServiceOVN                      // OVN's load balancers
+	ServiceHost                     // a host socket: externalTrafficPolicy=Local, endpoint on this host's network
 )
 
-// NSKey is an exchange without ports: ICMP echo with its identifier, other protocols with ID 0.
+// NSKey is an exchange of OVN without ports: ICMP echo with its identifier, other protocols with ID
+// 0. NS is short for north-south, as traffic between pods and the outside is called.
 type NSKey struct {
 	Remote netip.Addr
 	Proto  uint8
@@ -68,10 +70,11 @@ type FragKey struct {
 // Fragmented is the state of a fragmented datagram.
 type Fragmented struct {
 	Owner Verdict       // Host, OVN, Both or Drop: verdict on the first fragment
-	Seen  time.Duration // when
+	Seen  time.Duration // arrival of the first fragment
 }
 
-// FlowKey is a connection of OVN that its local port does not identify.
+// FlowKey is a connection of OVN whose local port is not in the SNAT range, because it is older
+// than the node's takeover from ovn-kubernetes or than a change of the range.
 type FlowKey struct {
 	Proto         uint8
 	Remote, Local netip.AddrPort
@@ -93,36 +96,37 @@ const (
 	TimeWait                            // TCP in TIME_WAIT
 )
 
-// Tables is the dynamic state. Times are those of the last use, on any monotonic clock. Table size
-// limits are not modelled.
+// Tables is the dynamic state: Addrs, Services, Pods and the sockets follow from the node and the
+// cluster, and Apply learns the others from packets. Times are those of the last use, on any
+// monotonic clock. Table size limits are not modelled.
 type Tables struct {
 	Addrs    map[netip.Addr]AddrKind
 	Services map[ServiceKey]ServiceOwner
 	NS       map[NSKey]time.Duration // exchanges that OVN began
 	Frags    map[FragKey]Fragmented
-	Flows    map[FlowKey]time.Duration // seeded when the node was taken over
+	Flows    map[FlowKey]time.Duration // the agent seeds them; packets only renew the time
 	// HostProtos are the protocols without ports that the host uses, with ID 0. Remote may be
 	// AnyRemote.
 	HostProtos map[NSKey]bool
-	// HostSocket reports whether a host socket owns packets to its port, for gated ports. A TCP
-	// listener owns only the ACK that answers its SYN cookie.
+	// HostSocket reports whether a host socket owns a packet with these addresses. A TCP listener owns
+	// only the ACK that answers its SYN cookie. Nil: the host has none.
 	HostSocket func(Socket) bool
 	// HostConnection returns the state of the host's connection with that pair of addresses.
-	// Listeners and unconnected sockets have none.
+	// Listeners and unconnected sockets have none. Nil: the host has none.
 	HostConnection func(Socket) ConnectionState
 	Past
 }
 
-// Past is the state of shortcuts past OVS.
+// Past is the state of shortcuts past OVS: see Shortcut.
 type Past struct {
 	Shortcuts map[Tuple]Shortcut
-	Epoch     uint32
-	Pods      map[int]bool // devices of pods
-	// HostPort reports whether a host socket may use a local port.
+	Epoch     uint32       // raised when flows or the configuration change; ends older shortcuts
+	Pods      map[int]bool // interface indexes of pods' devices, at the host's end
+	// HostPort reports whether a host socket may use a local port. Nil: none does.
 	HostPort func(proto uint8, port uint16) bool
 }
 
-// Apply updates t after a decision taken at now.
+// Apply makes the changes of a decision taken at now. The maps that it changes must not be nil.
 func (t *Tables) Apply(d Decision, now time.Duration) {
 	if d.Learn != nil {
 		t.NS[*d.Learn] = now
@@ -155,17 +159,18 @@ func (t *Tables) Apply(d Decision, now time.Duration) {
 	}
 }
 
-// Decision is the decision for a packet, with the resulting changes of the tables.
+// Decision is the decision for a packet, with the resulting changes of the tables. A nil field
+// changes nothing.
 type Decision struct {
 	Reason     Reason
-	Learn      *NSKey   // add or refresh
-	LearnFlow  *FlowKey // add or refresh
-	Remember   *FragKey // add or replace
+	Learn      *NSKey   // exchange that OVN has begun: add or refresh
+	LearnFlow  *FlowKey // connection in takeover that is in use: refresh
+	Remember   *FragKey // datagram of a first fragment: add or replace
 	RememberAs Verdict  // its owner: Host, OVN, Both or Drop
 
 	Past *Shortcut // the packet is rewritten by it and does not go to OVS
-	Seen *Tuple    // shortcut whose connection has sent a packet to OVS from the wire
-	Ends *Tuple    // shortcut that ends
+	Seen *Tuple    // shortcut of a packet from the wire that goes to OVS, and so may renew the lease
+	Ends *Tuple    // shortcut that ends with the packet
 	// Closes is the shortcut of the other direction of a connection that the pod has ended.
 	Closes *Tuple
 }

@@ -9,17 +9,24 @@ const (
 	arpRequest = 1
 	arpReply   = 2
 
+	tcpFlags = 13 // offset of the flags in the TCP header (RFC 9293)
+
 	flagFIN = 0x01
 	flagSYN = 0x02
 	flagRST = 0x04
 	flagACK = 0x10
 )
 
-// fromWire decides packets that arrive at the uplink.
+// fromWire decides packets that arrive at the uplink, in this order:
 //
-// A spoofed source is dropped before anything else is known of a packet to this node. This includes
-// untagged packets of another network, because the host's stack accepts them. Packets to an
-// internal address are dropped last, because admitted finds whether they have a listener there.
+//  1. Packets with a second tag behind a priority tag are dropped.
+//  2. Packets of another network, or to another MAC address, are left to the host. But untagged
+//     packets of another network to this node must not have internal addresses, because the host's
+//     stack accepts them.
+//  3. Packets with a spoofed source are dropped.
+//  4. All others are decided by admitted.
+//  5. Packets to an internal address are dropped, unless they have a listener there. This is last,
+//     because the reason of step 4 shows whether they have one.
 func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	isUntagged := !f.Tagged || f.Priority
 	isToUs := f.Dst == m.Config.NodeMAC || f.Dst.isGroup()
@@ -44,15 +51,15 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 		d.Reason = ClusterDestination
 	}
 
-	if d.Remember != nil { // later fragments follow; an ID may be reused
+	if d.Remember != nil { // also if dropped: later fragments follow, and the ID may be reused
 		d.RememberAs = d.Verdict()
 	}
 
 	return d
 }
 
-// isForeign reports whether f belongs to another network, which may use the same addresses. A
-// priority tag (VLAN 0) does not count as a tag.
+// isForeign reports whether f belongs to another network than the gateway's, which may use the same
+// addresses. A priority tag (VLAN 0) does not count as a tag.
 func (m Model) isForeign(f *Frame) bool {
 	if m.Config.VLAN == 0 {
 		return f.Tagged && !f.Priority
@@ -68,7 +75,7 @@ func (m Model) hasOurTag(f *Frame) bool {
 
 func isTag(etherType uint16) bool { return etherType == etherVLAN || etherType == etherQinQ }
 
-// admitted decides packets of the gateway's network that are not spoofed.
+// admitted decides packets of the gateway's network to this node that are not spoofed.
 func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	switch {
 	case f.Type != etherARP && !isIP(f):
@@ -96,8 +103,9 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	return d
 }
 
-// arp decides ARP. The target's kind precedes the test for an announcement, so an announcement of a
-// local address goes where a request for this address goes.
+// arp decides ARP: which side receives it, and so which side may answer. Both receive replies. The
+// target's kind precedes the test for an announcement, so an announcement of a local address goes
+// where a request for this address goes.
 func (m Model) arp(a *ARP) Reason {
 	if a.Op == arpReply {
 		return ARPReply
@@ -123,7 +131,7 @@ func (m Model) arp(a *ARP) Reason {
 	return ARPOther
 }
 
-// neighbour decides neighbour discovery.
+// neighbour decides neighbour discovery of IPv6, as arp does for IPv4.
 func (m Model) neighbour(p *Packet) Reason {
 	switch {
 	case p.ICMPType == icmp6Advert:
@@ -148,8 +156,10 @@ func (m Model) neighbour(p *Packet) Reason {
 	return NDOther
 }
 
-// ip decides IP packets other than neighbour discovery. group means that the frame's destination is
-// a group address.
+// ip decides IP packets other than neighbour discovery. The first cases need only the destination
+// address. The others need to find out whether OVN or the host has the other end: by the first
+// fragment, by the port, by the ICMP message, or by OVN's last packet of the same protocol to the
+// sender. group means that the frame's destination is a group address.
 func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 	geneve := m.isGeneve(p)
 	switch {
@@ -178,7 +188,7 @@ func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 	return m.unclaimed(p)
 }
 
-// unclaimed decides packets that OVN does not claim.
+// unclaimed decides packets that no rule gives to OVN.
 func (m Model) unclaimed(p *Packet) Reason {
 	if m.isHost(p.Dst) {
 		return Default
@@ -187,7 +197,9 @@ func (m Model) unclaimed(p *Packet) Reason {
 	return NotOurs
 }
 
-// laterFragment decides a fragment that has no ports or ICMP type, as the first one was decided.
+// laterFragment decides a fragment without ports or ICMP type as the first fragment was decided. If
+// that is not known, because it has not arrived yet or long ago, both sides get the fragment: the
+// wrong one discards it.
 func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 	if first, ok := m.Tables.Frags[*p.Datagram()]; ok && now-first.Seen < FragmentTimeout {
 		switch first.Owner {
@@ -222,7 +234,9 @@ func (m Model) replyByPort(reply *Packet) Reason {
 	return m.portOwner(reply, begins)
 }
 
-// portOwner decides by the local port. begins means that p opens a connection.
+// portOwner decides by the local port: first frontends of Services, then OVN's own ports, which are
+// the SNAT range and the connections in takeover. In local gateway mode, OVN has no ports, and the
+// host's stack receives packets to Services. begins means that p opens a connection.
 func (m Model) portOwner(p *Packet, begins bool) Reason {
 	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
 
@@ -252,7 +266,8 @@ func (m Model) portOwner(p *Packet, begins bool) Reason {
 	return m.unclaimed(p)
 }
 
-// inRange decides packets to the SNAT range. begins means that p opens a connection.
+// inRange decides packets to the SNAT range. OVN opens all of its connections itself, so a packet
+// that opens one (begins) is not for OVN.
 func (m Model) inRange(p *Packet, begins bool) Reason {
 	switch {
 	case begins:
@@ -273,8 +288,8 @@ func (m Model) isOfHostSocket(p *Packet) bool {
 	return m.Tables.HostSocket(Socket(p.Flow()))
 }
 
-// isOfHost reports whether p comes from the peer of a connected host socket. begins means
-// that p opens a connection, which may replace one in TIME_WAIT.
+// isOfHost reports whether p comes from the peer of a connected host socket. begins means that p
+// opens a connection: then a former one in TIME_WAIT does not count.
 func (m Model) isOfHost(p *Packet, begins bool) bool {
 	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostConnection == nil {
 		return false
@@ -290,7 +305,8 @@ func (m Model) isOfHost(p *Packet, begins bool) bool {
 	return false
 }
 
-// isHostProto reports whether p may belong to the host. The source of p is the remote side.
+// isHostProto reports whether the host itself uses the protocol of p, which has no ports, with the
+// source of p or with any peer.
 func (m Model) isHostProto(p *Packet) bool {
 	withPeer := NSKey{Remote: p.Src, Proto: p.Proto}
 	withAny := NSKey{Remote: AnyRemote(p.V6), Proto: p.Proto}
@@ -313,7 +329,7 @@ func (m Model) isBFD(p *Packet) bool {
 	return m.Config.BFD && p.Proto == protoUDP && p.DstPort == bfdPort && p.Position == Unfragmented
 }
 
-// byICMP decides ICMP packets other than later fragments.
+// byICMP decides ICMP packets other than later fragments and neighbour discovery.
 func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	switch {
 	case p.isICMPError():
@@ -331,34 +347,34 @@ func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	return Default
 }
 
-// icmpError decides ICMP errors: they go to the sender of the packet that they quote.
+// icmpError decides ICMP errors. An error is for the sender of the packet that it quotes, so it goes
+// where the reply to that packet would go.
 func (m Model) icmpError(p *Packet, now time.Duration) Reason {
-	sender := NotOurs
+	reply := NotOurs // reason of the reply
 	if p.Quote != nil {
-		sender = m.senderOf(p.Quote, now)
+		reply = m.replyTo(p.Quote, now)
 	}
 
 	switch {
-	case sender.Verdict() == OVN:
+	case reply.Verdict() == OVN:
 		return ICMPErrorOVN
-	case sender == ICMPEchoReplyNS:
+	case reply == ICMPEchoReplyNS: // the host may use the same identifier
 		return ICMPErrorEcho
-	case p.isTooBig() && m.kindOf(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
+	case p.isTooBig() && m.kindOf(p.Dst) == AddrVIP && !m.Config.Local && reply != ServiceHosted:
 		return ICMPVIP
 	}
 
 	return ICMPErrorHost
 }
 
-// senderOf returns the reason that the reply to a quoted packet would have, because the reply goes
-// to the sender.
-func (m Model) senderOf(quote *Packet, now time.Duration) Reason {
+// replyTo returns the reason that the reply to a quoted packet would have.
+func (m Model) replyTo(quote *Packet, now time.Duration) Reason {
 	reply := quote.Reversed()
 	switch {
 	case reply.Position == Later, reply.isMapped(reply.Dst):
 		return NotOurs
 	case reply.Proto == protoUDP && reply.SrcPort == m.Config.GenevePort:
-		// The tunnel's source port is a hash, and no claim to the SNAT range.
+		// The tunnel's source port is a hash. It may be in the SNAT range, but is not OVN's.
 		if m.isEncap(reply.Dst) {
 			return GeneveOVN
 		}

@@ -1,5 +1,10 @@
 // Command reasons writes the files that follow from the list of reasons in verdict/reason.go:
-// verdict/reason_table.go and bpf/reason.h. go generate starts it in the directory verdict.
+//
+//   - verdict/reason_table.go has the table of cases, with the name, verdict and direction of each
+//     reason.
+//   - bpf/reason.h has the same numbers as a C enum, and a macro for each class of reasons.
+//
+// go generate starts it in the directory verdict.
 package main
 
 import (
@@ -57,11 +62,12 @@ func run(dir string) error {
 	)
 }
 
-// reason is an entry of the list.
+// reason is an entry of the list. For example, constant NestedTag has the name nested_tag, the number
+// 47, and the class "wire dropped".
 type reason struct {
 	constant string // of package verdict
 	name     string // of the counter
-	number   int
+	number   int    // place in the pinned counters
 	class    class
 	packet   string // description of the packets
 }
@@ -71,10 +77,10 @@ type class struct {
 	words     string // in the list
 	direction string // constant of package verdict
 	verdict   string // constant of package verdict
-	macro     string // of C; empty: the programs do not distinguish it
+	macro     string // of C; classes with the same one share it; empty: the programs do not need it
 }
 
-// classes returns all classes. A packet that a pod sends has its only reason.
+// classes returns all classes. In the programs, a packet from a pod past OVS counts as from OVN.
 func classes() []class {
 	return []class{
 		{"wire to host", "FromWire", "Host", "wire_to_host"},
@@ -90,11 +96,11 @@ func classes() []class {
 	}
 }
 
-// comment matches "name, class: packets".
+// comment matches the comment of a reason, in one line: "name, class: packets".
 var comment = regexp.MustCompile(`^([a-z0-9_]+), ([A-Za-z ]+): (.+)$`)
 
-// parse returns the constants of type Reason in a Go file. Names and numbers are unique, and no
-// number is left out.
+// parse returns the constants of type Reason in the text of a Go file, in the order of the file. It
+// returns an error unless names and numbers are unique and no number is left out.
 func parse(text string) ([]reason, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), list, text, parser.ParseComments)
 	if err != nil {
@@ -176,7 +182,7 @@ func check(reasons []reason) error {
 	return nil
 }
 
-// goTable returns the text of the table, unformatted.
+// goTable returns the text of reason_table.go, unformatted: the reasons in the order of the list.
 func goTable(reasons []reason) []byte {
 	var b bytes.Buffer
 
@@ -200,8 +206,13 @@ func goTable(reasons []reason) []byte {
 	return b.Bytes()
 }
 
-// cHeader returns the enum of the reasons, and a macro for each class that the programs
-// distinguish. A macro is for reasons of one origin only, so it need not exclude those of others.
+// cHeader returns the text of reason.h: the enum of the reasons by number, and a macro for each class
+// that the programs distinguish, such as
+//
+//	#define ovn_out(reason) ((reason) <= 55)
+//
+// A macro may be used only for a reason of its origin (wire or ovn). So it need not exclude the
+// reasons of others, and is a short condition.
 func cHeader(reasons []reason) []byte {
 	var b bytes.Buffer
 
@@ -217,31 +228,35 @@ func cHeader(reasons []reason) []byte {
 
 	fmt.Fprintf(&b, "\tREASON_MAX = %d,\n};\n", len(reasons))
 
-	for _, origin := range []string{"wire", "ovn"} {
-		fmt.Fprintf(&b, "\n/* Only for the reason of a packet from %s. */\n",
-			map[string]string{"wire": "the wire", "ovn": "OVN, or from a pod past OVS"}[origin])
-
-		members := slices.DeleteFunc(slices.Clone(byNumber), func(r reason) bool {
-			return !strings.HasPrefix(r.class.macro, origin+"_")
-		})
-
-		var done []string
-
-		for _, c := range classes() {
-			if strings.HasPrefix(c.macro, origin+"_") && !slices.Contains(done, c.macro) {
-				fmt.Fprintf(&b, "#define %s(reason) (%s)\n", c.macro, condition(members, c.macro))
-				done = append(done, c.macro)
-			}
-		}
-	}
+	writeMacros(&b, byNumber, "wire_", "the wire")
+	writeMacros(&b, byNumber, "ovn_", "OVN, or from a pod past OVS")
 
 	fmt.Fprint(&b, "\n#endif /* __REASON_H */\n")
 
 	return b.Bytes()
 }
 
-// condition returns the C expression that is true for the members of a class. members are the
-// reasons of the same origin, by number.
+// writeMacros writes the macros of one origin, whose names begin with prefix.
+func writeMacros(b *bytes.Buffer, byNumber []reason, prefix, origin string) {
+	fmt.Fprintf(b, "\n/* Only for the reason of a packet from %s. */\n", origin)
+
+	members := slices.DeleteFunc(slices.Clone(byNumber), func(r reason) bool {
+		return !strings.HasPrefix(r.class.macro, prefix)
+	})
+
+	var done []string
+
+	for _, c := range classes() {
+		if strings.HasPrefix(c.macro, prefix) && !slices.Contains(done, c.macro) {
+			fmt.Fprintf(b, "#define %s(reason) (%s)\n", c.macro, condition(members, c.macro))
+			done = append(done, c.macro)
+		}
+	}
+}
+
+// condition returns the C expression that is true for the members with that macro. members are the
+// reasons of the same origin, by number. Each run of neighbours in members becomes one interval, so
+// an interval may include numbers of other origins.
 func condition(members []reason, macro string) string {
 	var parts []string
 
@@ -262,8 +277,8 @@ func condition(members []reason, macro string) string {
 	return strings.Join(parts, " || ")
 }
 
-// interval returns the condition for the members first to last. It leaves out a bound that no
-// member exceeds.
+// interval returns the condition for the members from index first to last. It leaves out a bound that
+// no member exceeds.
 func interval(members []reason, first, last int) string {
 	low := fmt.Sprintf("(reason) >= %d", members[first].number)
 	high := fmt.Sprintf("(reason) <= %d", members[last].number)
