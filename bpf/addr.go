@@ -10,10 +10,12 @@ import (
 
 // SyncAddrs sets the table of addresses to exactly want. It writes new and changed entries before
 // it deletes stale ones. It is not atomic; it may be repeated after an error. If the table has no
-// room for all, addresses of Services are left out first, see Unwritten.
+// room for all, addresses of Services are left out first, see Unwritten. A change of the table ends
+// all shortcuts.
 func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 	entries := make(map[gatewayAddr]uint8, len(want))
 
+	// For the digest: the host's addresses, and whether there is a former one.
 	var hosts []netip.Addr
 
 	former := false
@@ -32,6 +34,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 	}
 
 	excluded, err := g.fitAddrs(entries)
+
 	// The digest must cover the table: bits are added before entries and removed after them.
 	err = errors.Join(err, g.digest.addHosts(hosts, former))
 
@@ -41,7 +44,8 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]verdict.AddrKind) error {
 	}
 
 	g.unwrittenAddrs = excluded + unwritten
-	if writes > 0 {
+
+	if writes > 0 { // also after an error
 		err = errors.Join(err, g.ForgetShortcuts())
 	}
 

@@ -12,10 +12,10 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// attachedTo records where the programs were last attached.
+// attachedTo records the interfaces of the last AttachUplink and AttachBridge.
 type attachedTo struct {
 	mu             sync.Mutex // guards the fields below
-	uplink, bridge int
+	uplink, bridge int        // interface indexes; 0: not attached yet
 }
 
 func (a *attachedTo) set(onBridge bool, ifindex int) {
@@ -99,8 +99,9 @@ func (g *Gateway) detachOtherLayouts() error {
 	return nil
 }
 
-// Attached reports for each side whether every program of the layout is attached where it was last
-// attached, and belongs to this load.
+// Attached reports for each side whether every program of the layout there is still attached to the
+// interface of the last AttachUplink or AttachBridge, and belongs to this load. AttachUplink and
+// AttachBridge repair it. A side without hooks in the layout counts as attached.
 func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 	uplink, bridge = true, true
 
@@ -124,8 +125,9 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 	return uplink, bridge, nil
 }
 
-// Ahead returns the number of foreign programs before the agent's on a tcx hook of the interface.
-// The agent attaches first in the list, so such programs were attached later.
+// Ahead returns the number of foreign programs that run before the agent's at a tcx hook of the
+// interface; of several hooks, the largest number. The agent attaches its program first in the list,
+// so such programs were attached later. Clsact filters are not counted.
 func (g *Gateway) Ahead(ifindex int) (int, error) {
 	most := 0
 

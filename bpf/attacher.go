@@ -14,8 +14,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// attacher attaches programs to hooks, and pins in its directory what keeps them attached: a tcx
-// link under the hook's name, or the program of a clsact filter.
+// attacher attaches programs to hooks. With tcx (since Linux 6.6), a link keeps the program attached,
+// and is pinned under the hook's name. Without tcx, a clsact filter has the program. A filter cannot
+// be pinned, so the program is: its pin shows on which interface the filter is.
 type attacher struct {
 	pinDir      string
 	clsact      ClsactFuncs
@@ -72,6 +73,7 @@ func (a attacher) attachTCX(h hook, prog *ebpf.Program, ifindex int) error {
 	return a.dropClsact(h, noInterface)
 }
 
+// pin returns the path of the hook's tcx link. See clsactPin for clsact.
 func (a attacher) pin(h hook) string { return filepath.Join(a.pinDir, h.name) }
 
 // detach removes the hook's program from every interface. Interfaces may be gone.
@@ -89,7 +91,8 @@ const (
 	noInterface  = 0
 )
 
-// isUp reports whether the hook has prog on that interface, or on anyInterface.
+// isUp reports whether prog is attached to the hook on that interface. For anyInterface, it may be
+// attached on any.
 func (a attacher) isUp(h hook, prog *ebpf.Program, ifindex int) (bool, error) {
 	up, err := a.isAttached(h, prog, ifindex)
 	if err != nil {

@@ -10,7 +10,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// cell converts c to the layout that the programs read. c must be valid.
+// This file converts between Go's types and the formats of types.h. There, addresses and ports are in
+// network byte order, and an IPv4 address is mapped to IPv6 (::ffff:a.b.c.d). bpf2go has made Go
+// types of the C structs, in which such values are integers of the host: words, addr4Of and bePort
+// convert them.
+
+// cell converts c to struct config. c must be valid. The networks Internal and External are not in
+// it: they have a table.
 func (c Config) cell() gatewayConfig {
 	var mac [8]byte
 	copy(mac[:], c.NodeMAC[:])
@@ -52,7 +58,8 @@ func (c Config) cell() gatewayConfig {
 	return cell
 }
 
-// configOf is the inverse of cell, except for the layout.
+// configOf is the inverse of cell, except for the layout and the networks. In local gateway mode,
+// cell has not stored the SNAT range.
 func configOf(cell gatewayConfig) Config {
 	var mac [8]byte
 	binary.NativeEndian.PutUint64(mac[:], cell.NodeMac)
@@ -90,7 +97,7 @@ func configOf(cell gatewayConfig) Config {
 	return c
 }
 
-// words returns a in the programs' format: network order, IPv4 mapped to IPv6.
+// words returns a as struct addr.
 func words(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
 	for i := range w {
@@ -110,16 +117,18 @@ func addrOf(w [4]uint32) netip.Addr {
 	return netip.AddrFrom16([16]byte(b)).Unmap()
 }
 
-// addr4Of returns the IPv4 address of the last of the words.
+// addr4Of returns the IPv4 address that is the last of the words.
 func addr4Of(w uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, w)))
 }
 
-// addrPort returns an address and port of the programs' tables.
+// addrPort returns an address and port in the programs' format as netip.AddrPort.
 func addrPort(addr [4]uint32, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(addrOf(addr), bePort(port))
 }
 
+// netmask returns the network address and the mask of p, as struct prefix6. Those of IPv4 are in the
+// last words.
 func netmask(p netip.Prefix) (net, mask [4]uint32) {
 	bits := p.Bits()
 	if p.Addr().Is4() {
@@ -128,14 +137,14 @@ func netmask(p netip.Prefix) (net, mask [4]uint32) {
 
 	var m [16]byte
 	for i := range m {
-		n := min(max(bits-8*i, 0), 8)
-		m[i] = byte(0xff << (8 - n))
+		ones := min(max(bits-8*i, 0), 8) // in this byte
+		m[i] = byte(0xff << (8 - ones))
 	}
 
 	return words(p.Masked().Addr()), words(netip.AddrFrom16(m))
 }
 
-// bePort returns port in network byte order.
+// bePort converts port between host and network byte order. It is its own inverse.
 func bePort(port uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
 }
@@ -155,7 +164,8 @@ type (
 	}
 )
 
-// prefixes stores each prefix in the array of its family, while there is room.
+// prefixes stores each prefix in the array of its family, and returns the number of each. Validate
+// has checked that there is room.
 func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) {
 	for _, p := range list {
 		net, mask := netmask(p)

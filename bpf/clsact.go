@@ -33,6 +33,7 @@ func (a attacher) attachClsact(h hook, prog *ebpf.Program, ifindex int) error {
 	return removeIfThere(a.pin(h))
 }
 
+// clsactPin returns the path of the program of the hook's filter on an interface.
 func (a attacher) clsactPin(h hook, ifindex int) string {
 	return filepath.Join(a.pinDir, h.name+clsactInfix+strconv.Itoa(ifindex))
 }
@@ -77,7 +78,7 @@ func (a attacher) dropClsact(h hook, keep int) error {
 	return nil
 }
 
-// clsactPins returns the programs pinned for a hook, by interface index.
+// clsactPins returns the paths of the programs pinned for a hook's filters, by interface index.
 func clsactPins(dir, name string) (map[int]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -108,7 +109,7 @@ func (a attacher) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, er
 	}
 
 	for at, path := range pins {
-		if ifindex != 0 && at != ifindex {
+		if ifindex != anyInterface && at != ifindex {
 			continue
 		}
 
@@ -129,6 +130,7 @@ func (a attacher) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, er
 	return false, nil
 }
 
+// pinnedProgramID returns the ID of the program pinned at path, or 0 if the pin is gone.
 func pinnedProgramID(path string) (ebpf.ProgramID, error) {
 	p, err := ebpf.LoadPinnedProgram(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,12 +11,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Counter counts the packets of one reason since the state was first pinned.
+// Counter counts the packets of one reason since the state was first pinned. The strings are the
+// labels of the agent's metric.
 type Counter struct {
-	Port      string // receiver or sender: "host", "ovn", "both", "none"
+	Port      string // receiver ("rx") or sender ("tx"): "host", "ovn", "both"; "none" if dropped
 	Direction string // "rx": from the wire at the uplink; "tx": from OVN, or from the host in layout bridged
 	Verdict   string // "host", "ovn", "both", "out", "drop"
-	Reason    string
+	Reason    string // name in the list of verdict
 	Packets   uint64 // a GSO packet counts as its segments
 	Bytes     uint64 // of frames on the wire, without preamble, checksum and VLAN tags that the NIC has removed
 }
@@ -59,6 +60,7 @@ func ReadCounters(pinDir string) ([]Counter, error) {
 // Reasons returns all counters, without counts, in the order of ReadCounters.
 func Reasons() []Counter { return sumCounters(nil) }
 
+// sumCounters returns the counters of all reasons, with the sums over the CPUs, sorted.
 func sumCounters(cpus []gatewayCells) []Counter {
 	counters := make([]Counter, verdict.ReasonCount)
 

@@ -11,25 +11,26 @@ import (
 
 const (
 	bfdPort   = 3784 // RFC 5881
+	portWords = 1024 // PORT_WORDS in types.h
 	hostWords = 64   // HOST_WORDS in types.h
 )
 
 // digest keeps the bitmaps that save the programs table lookups. A set bit means that a table may
 // have an entry. A clear bit means that it has none. So bits are set before entries are written,
-// and cleared after entries are deleted.
+// and cleared after entries are deleted. maps.h has the bitmaps, as global variables of the programs.
 type digest struct {
-	ports, hosts, former *ebpf.Variable
+	ports, hosts, former *ebpf.Variable // special_ports, host_digest, has_former
 	internal4, internal6 *ebpf.Variable
 
-	mu        sync.Mutex // guards the fields below, and the order of writes
-	services  map[uint16]int
-	takeover  map[uint16]int
-	bfd       bool
-	nodes     []netip.Addr
-	addrs     []netip.Addr
-	hasFormer bool // the table has a former address
-	networks  []netip.Prefix
-	written   *internalBits // nil before the first write
+	mu        sync.Mutex     // guards the fields below, and the order of writes
+	services  map[uint16]int // number of entries in services, by port
+	takeover  map[uint16]int // number of entries in takeover, by local port
+	bfd       bool           // BFD is on
+	nodes     []netip.Addr   // addresses of the node in the configuration
+	addrs     []netip.Addr   // the host's addresses in host_addrs
+	hasFormer bool           // host_addrs has a former address
+	networks  []netip.Prefix // internal networks in networks
+	written   *internalBits  // nil before the first write
 }
 
 func newDigest(v *gatewayVariables) *digest {
@@ -122,13 +123,14 @@ func (d *digest) writeNetworks(more []netip.Prefix) error {
 	return nil
 }
 
-// countServices changes the number of table entries on each port.
-func (d *digest) countServices(ports map[uint16]int) error { return d.count(d.services, ports) }
+// countServices adds delta, by port, to the numbers of entries in the table of services.
+func (d *digest) countServices(delta map[uint16]int) error { return d.count(d.services, delta) }
 
-func (d *digest) countTakeover(ports map[uint16]int) error { return d.count(d.takeover, ports) }
+// countTakeover is countServices for the table of connections in takeover, by local port.
+func (d *digest) countTakeover(delta map[uint16]int) error { return d.count(d.takeover, delta) }
 
-// count adds delta to the numbers of users of each port, and writes the bits if one changes.
-func (d *digest) count(users, delta map[uint16]int) error {
+// count adds delta to the numbers of entries of each port, and writes the bits if one changes.
+func (d *digest) count(entries, delta map[uint16]int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
@@ -139,12 +141,12 @@ func (d *digest) count(users, delta map[uint16]int) error {
 			continue
 		}
 
-		before := users[port]
+		before := entries[port]
 		after := before + n
 
-		users[port] = after
+		entries[port] = after
 		if after <= 0 {
-			delete(users, port)
+			delete(entries, port)
 		}
 
 		changed = changed || before == 0 || after <= 0
@@ -159,7 +161,7 @@ func (d *digest) count(users, delta map[uint16]int) error {
 
 // writePorts sets exactly the bits of ports in use.
 func (d *digest) writePorts() error {
-	var words [1024]uint64
+	var words [portWords]uint64
 	for port := range d.services {
 		setBit(words[:], port)
 	}

@@ -12,25 +12,28 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Keys are the table keys that the rules may look up for a packet.
+// Keys are the table keys that the rules may look up for a packet. Each field is for the field of
+// verdict.Tables after it.
 type Keys struct {
-	Addrs     []netip.Addr
-	Services  []verdict.ServiceKey
-	Exchanges []verdict.NSKey
-	Datagrams []verdict.FragKey
-	Flows     []verdict.FlowKey
-	Protos    []verdict.NSKey
-	Ports     []SocketKey
+	Addrs     []netip.Addr         // Addrs
+	Services  []verdict.ServiceKey // Services
+	Exchanges []verdict.NSKey      // NS
+	Datagrams []verdict.FragKey    // Frags
+	Flows     []verdict.FlowKey    // Flows
+	Protos    []verdict.NSKey      // HostProtos
+	Ports     []SocketKey          // Entries.Gated
 }
 
-// Entries are the entries of the attached programs' tables under Keys. Times are those of the last
-// use, on CLOCK_MONOTONIC. The functions of Tables, and its shortcuts, are not set.
+// Entries are the entries of the attached programs' tables under Keys. With them, the model can decide
+// a live packet. Times are those of the last use, on CLOCK_MONOTONIC. The functions of Tables, and its
+// shortcuts, are not set.
 type Entries struct {
 	verdict.Tables
-	Gated map[SocketKey]bool
+	Gated map[SocketKey]bool // ports that a host socket may use, see Gate
 }
 
-// Entries reads the tables directly, without the bitmaps that save the programs a lookup.
+// Entries reads the entries under k. It reads the tables directly, without the bitmaps that save the
+// programs a lookup. A key without an entry is missing in the result.
 func (e *Explainer) Entries(k Keys) (Entries, error) {
 	var (
 		out  Entries
@@ -56,7 +59,8 @@ func (e *Explainer) Entries(k Keys) (Entries, error) {
 	return out, nil
 }
 
-// lookUp returns the entries of m, a map of K to V, under keys.
+// lookUp returns the entries of m, a map of K to V, under keys. cell and value convert from and to
+// the types of package verdict.
 func lookUp[Key comparable, Value, K, V any](
 	m *ebpf.Map,
 	keys []Key,
@@ -111,7 +115,7 @@ func readGates(m *ebpf.Map, ports []SocketKey) (map[SocketKey]bool, error) {
 
 func (s gatewaySeen) at() time.Duration { return time.Duration(s.Ns) }
 
-// fragmentOwners maps enum frag_owner of types.h.
+// fragmentOwners are the verdicts for enum frag_owner of types.h.
 var fragmentOwners = [...]verdict.Verdict{
 	gatewayFragOwnerFRAG_HOST:    verdict.Host,
 	gatewayFragOwnerFRAG_OVN:     verdict.OVN,
@@ -123,14 +127,17 @@ func (s gatewayFragSeen) fragmented() verdict.Fragmented {
 	return verdict.Fragmented{Owner: fragmentOwners[s.Owner], Seen: time.Duration(s.Ns)}
 }
 
+// exchangeCell returns k in the format of the programs.
 func exchangeCell(k verdict.NSKey) gatewayNsKey {
 	return gatewayNsKey{Remote: gatewayAddr{W: words(k.Remote)}, Id: bePort(k.ID), Proto: k.Proto}
 }
 
+// datagramCell returns k in the format of the programs. The ID is in network byte order. IPv4's has
+// only two bytes: the first two of the four bytes in memory.
 func datagramCell(k verdict.FragKey) gatewayFragKey {
 	id := k.ID
 	if k.Src.Is4() {
-		id <<= 16 // the first two of the four bytes
+		id <<= 16
 	}
 
 	return gatewayFragKey{

@@ -20,21 +20,23 @@ var ErrNotAttached = errors.New("no gateway program is attached")
 // ErrShortWay means that the short path and the full path differ, which is a fault of the programs.
 var ErrShortWay = errors.New("the short path decides differently: please report this")
 
-// programsByOrigin are the programs that explain packets of a direction.
+// programsByOrigin are the programs of explain.bpf.c, by the origin of the packets.
 var programsByOrigin = [...]string{
 	verdict.FromWire: "explain_wire", verdict.FromOVN: "explain_ovn", verdict.FromHost: "explain_host",
 }
 
-// globals are the data of one load of the programs. They have no pins.
+// globals are the maps with the global variables that the rules read (maps.h). Each load of the
+// programs has its own, without pins. The first one has the configuration.
 var globals = []string{".data.config", ".data.ports", ".data.hosts", ".data.nets"}
 
 // Explainer reports what the attached programs would do with a packet. It runs the rules of this
-// binary on their tables. It does not count, learn or send.
+// binary on their tables. It does not count, learn or send. Its methods are not safe for concurrent
+// use.
 type Explainer struct {
-	Layout verdict.Layout
-	Config Config // the programs' configuration at the last read
+	Layout verdict.Layout // of the attached programs
+	Config Config         // the programs' configuration at the last ReadConfig
 
-	uplink int
+	uplink int // interface index
 	coll   *ebpf.Collection
 }
 
@@ -102,14 +104,14 @@ func (e *Explainer) Close() error {
 	return nil
 }
 
-// live is the state of the attached programs.
+// live is the state of the attached programs, which another load of the same rules can share.
 type live struct {
 	layout verdict.Layout
-	uplink int
-	maps   map[string]*ebpf.Map
+	uplink int                  // interface index
+	maps   map[string]*ebpf.Map // by name in the C source: globals and, after borrow, pinned maps
 }
 
-// borrow makes spec use the pinned maps.
+// borrow opens the pinned maps that spec needs, and adds them to l.maps. A missing one is an error.
 func (l *live) borrow(spec *ebpf.CollectionSpec, pinDir string) (err error) {
 	for name, m := range spec.Maps {
 		if m.Pinning != ebpf.PinByName {
@@ -132,7 +134,8 @@ func (l *live) close() {
 	}
 }
 
-// findLive finds the attached programs by their pins.
+// findLive finds the attached programs by their pins. It returns ErrNotAttached if none is at the
+// uplink's ingress. The caller must close the result.
 func findLive(pinDir string) (*live, error) {
 	l := &live{maps: make(map[string]*ebpf.Map)}
 
@@ -251,7 +254,8 @@ func globalOf(m *ebpf.Map) string {
 	return ""
 }
 
-// skbuff is struct __sk_buff. A test run may set only a few of its fields.
+// skbuff is struct __sk_buff of linux/bpf.h. A test run (BPF_PROG_TEST_RUN) may set only a few of its
+// fields, and all others must be zero.
 type skbuff struct {
 	_       [8]byte
 	Mark    uint32
@@ -266,8 +270,9 @@ type skbuff struct {
 	_       [12]byte
 }
 
-// Explain predicts the decision for an Ethernet frame. It first removes the frame's VLAN tag, as at
-// reception. It must run in the network namespace of the programs. Calls must not be concurrent.
+// Explain predicts the decision for an Ethernet frame. It first removes the frame's VLAN tag, as the
+// kernel does at reception. It must run in the network namespace of the programs. If the short and
+// the full path differ, it returns the explanation by the full path, and ErrShortWay.
 func (e *Explainer) Explain(dir verdict.Direction, frame []byte) (Explanation, error) {
 	if len(frame) < 14 {
 		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header",
@@ -316,7 +321,8 @@ func (e *Explainer) Explain(dir verdict.Direction, frame []byte) (Explanation, e
 	return out, nil
 }
 
-// untag removes the outer tag of a frame. It returns protocol and TCI, or 0 without a tag.
+// untag removes the outer VLAN tag of a frame. It returns the tag's protocol and TCI, or 0 without a
+// tag. If the tag is truncated, rest is shorter than an Ethernet header.
 func untag(frame []byte) (proto, tci uint16, rest []byte) {
 	word := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
 
@@ -332,6 +338,7 @@ func untag(frame []byte) (proto, tci uint16, rest []byte) {
 	return proto, word(14), append(append([]byte(nil), frame[:12]...), frame[16:]...)
 }
 
+// ageOf returns the time since ns, which is a time of the programs; 0: none.
 func ageOf(now time.Duration, ns uint64) time.Duration {
 	if ns == 0 {
 		return 0

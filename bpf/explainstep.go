@@ -12,14 +12,17 @@ type Step struct {
 	// "fragment", "protocol", "network", "learn" or "remember".
 	Asked string
 
-	Addr   netip.Addr    // of the frontend or the host, or of the remote
-	Port   uint16        // with ICMP the echo identifier
+	// Addr is the address itself for "address" and "network". For "service", "range", "socket port" and
+	// "socket" it is the address of the local side, for all others that of the remote side.
+	Addr   netip.Addr
+	Port   uint16        // 0: not applicable; with ICMP the echo identifier
 	Proto  uint8         // IP protocol; 0: not applicable
 	Answer string        // as text
 	Number uint8         `json:"-"` // of the answer: 0 is negative
 	Age    time.Duration // since the last use of the entry; 0: no entry, or no age
 }
 
+// String returns a line such as "service 192.0.2.1:30080/tcp: not a frontend".
 func (s Step) String() string {
 	subject := s.Addr.String()
 	switch {
@@ -62,13 +65,15 @@ func protocolName(p uint8) string {
 	return fmt.Sprintf("protocol %d", p)
 }
 
-// question describes a kind of step: its name, and its answers by number. A larger number means the
-// last answer.
+// question describes a kind of lookup in words: its name in Step.Asked, and its answers by number. A
+// larger number means the last answer.
 type question struct {
 	name    string
 	answers []string
 }
 
+// questions has an entry for each kind of enum asked in note.h. The answers have the order of the
+// enums and numbers that are named there.
 var questions = map[explainAsked]question{
 	explainAskedASKED_ADDRESS: {"address", []string{
 		"unknown on this node",
@@ -132,6 +137,7 @@ var questions = map[explainAsked]question{
 	}},
 }
 
+// step converts a lookup that the dry run has recorded.
 func (e *Explainer) step(n explainNote, now time.Duration) Step {
 	q := questions[explainAsked(n.Asked)]
 

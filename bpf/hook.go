@@ -15,8 +15,9 @@ const (
 	bridgeEgress  = "bridge_egress"
 )
 
-// hook is an attachment point of a program. Ingress and egress are those of the device, as the host
-// sees it: packets from OVN to the host arrive at the bridge's ingress.
+// hook is an attachment point of a program: ingress or egress of a device. A device is the gateway
+// bridge's internal port, the uplink, or the host's end of a pod's device. Ingress is where packets
+// arrive at the host's stack, so packets from OVN are at the bridge's ingress.
 type hook struct {
 	name     string
 	program  string // name of the program in a layout, or of a pod's; empty in allHooks

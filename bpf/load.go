@@ -41,16 +41,29 @@ func (c ClsactFuncs) detach(ifindex int, name string, egress bool) error {
 	return c.Detach(ifindex, name, egress)
 }
 
+// Sizes holds capacities of tables by name, in place of those in the programs. Tests use it,
+// because filling the real tables takes seconds.
+type Sizes map[string]uint32
+
+// apply changes the capacities in spec. Names that spec lacks are ignored.
+func (s Sizes) apply(spec *ebpf.CollectionSpec) {
+	for name, size := range s {
+		if m := spec.Maps[name]; m != nil {
+			m.MaxEntries = size
+		}
+	}
+}
+
 // Options configures the pinned state and the initial settings of a gateway.
 type Options struct {
 	PinDir      string // on bpffs, which is mounted on its parent if necessary
 	Config      Config
-	Log         *slog.Logger
+	Log         *slog.Logger // nil: discard
 	Clsact      ClsactFuncs
 	ForceClsact bool // use Clsact even if the kernel has tcx
 
-	CountServices int // limit of Service ports with packet counts
-	Sizes         Sizes
+	CountServices int   // limit of Service ports with packet counts; 0: count none
+	Sizes         Sizes // nil: as in the programs
 	Shortcuts     ShortcutOptions
 }
 
@@ -70,18 +83,18 @@ type Gateway struct {
 	at       attachedTo
 
 	unwritten      overflow[gatewayServiceKey, uint8] // of the service table
-	unwrittenAddrs int
+	unwrittenAddrs int                                // entries of the last SyncAddrs without room
 }
 
-// objects are shared by the programs of all layouts.
+// objects are the maps and variables of the programs, which are the same in each layout.
 type objects struct {
 	gatewayMaps
 	gatewayVariables
 }
 
-// Open loads the programs of the layout. It adopts state pinned by an earlier Open, and replaces
-// maps with a different layout. It attaches nothing: programs that an earlier Open attached stay
-// until Attach.
+// Open loads the programs of the layout. It adopts maps that an earlier Open has pinned. A pinned map
+// whose keys, values or size are of another version is unpinned, and starts empty. Open attaches
+// nothing: programs that an earlier Open attached stay until AttachUplink and AttachBridge.
 func Open(opts Options) (*Gateway, error) {
 	if err := opts.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("check gateway config: %w", err)
@@ -114,7 +127,7 @@ func Open(opts Options) (*Gateway, error) {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
 	}
 
-	if opts.podProgram() == "" {
+	if opts.podProgram() == "" { // shortcuts are off
 		if err := dropShortcuts(opts); err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
@@ -168,8 +181,8 @@ func (g *Gateway) load(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// SetConfig changes the configuration of the running programs. Each field changes atomically, but
-// not all together.
+// SetConfig changes the configuration of the running programs, and ends all shortcuts. Each field
+// changes atomically, but not all together. The layout cannot change.
 func (g *Gateway) SetConfig(c Config) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("check gateway config: %w", err)
@@ -211,8 +224,8 @@ func (g *Gateway) Close() error {
 // earlier version keep their maps.
 var abandoned = []string{"flows"}
 
-// preparePins creates the pin directory and unpins maps of another version with a different layout.
-// log may be nil.
+// preparePins creates the pin directory, and unpins maps that are incompatible with spec, because
+// they are of another version. log may be nil.
 func preparePins(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -248,6 +261,7 @@ func preparePins(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) error 
 	return nil
 }
 
+// compatible returns ebpf.ErrMapIncompatible if the map pinned at path differs from want.
 func compatible(path string, want *ebpf.MapSpec) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {

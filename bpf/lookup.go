@@ -107,6 +107,11 @@ func lookupEntries(
 	return entries, nil
 }
 
+// Unwritten is like Gateway.Unwritten.
+func (l *Lookup) Unwritten() map[string]int {
+	return map[string]int{lookupMapLookupTargets: l.unwritten}
+}
+
 // Remove unpins the table, so it ends with its last user: a Lookup, or an attached program of the
 // gateway. It may be repeated. Afterwards only Close may be called.
 func (l *Lookup) Remove() error {

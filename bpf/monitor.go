@@ -42,7 +42,7 @@ type Sample struct {
 	Frame     []byte // the first Snap bytes, without Tag
 }
 
-// monitorProgram returns the sampling program for a hook of the layout, or "".
+// monitorProgram returns the sampling program of monitor.bpf.c for a hook of the layout, or "".
 func monitorProgram(layout verdict.Layout, h hook) string {
 	switch {
 	case h.name == uplinkIngress:
@@ -59,9 +59,10 @@ func monitorProgram(layout verdict.Layout, h hook) string {
 }
 
 // Monitor samples live decisions. It attaches the rules once more, before the deciding programs,
-// and runs them on the same packets and tables. It ends with the process.
+// and runs them on the same packets and tables. It ends with the process, because its links have no
+// pins.
 type Monitor struct {
-	Layout verdict.Layout
+	Layout verdict.Layout // of the deciding programs
 
 	coll             *ebpf.Collection
 	links            []link.Link
@@ -228,7 +229,8 @@ func (m *Monitor) Read() (Sample, error) {
 // SetDeadline sets the deadline of Read. The zero Time means none.
 func (m *Monitor) SetDeadline(t time.Time) { m.reader.SetDeadline(t) }
 
-// Missed returns the number of packets left out: above the rate, or because Read was too slow.
+// Missed returns the number of wanted packets without a sample since OpenMonitor: above the rate, or
+// because Read was too slow.
 func (m *Monitor) Missed() (n uint64, err error) {
 	if err := m.coll.Variables["missed"].Get(&n); err != nil {
 		return 0, fmt.Errorf("read what was left out: %w", err)

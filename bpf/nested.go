@@ -19,6 +19,7 @@ import (
 // nestedPodPrefix and an interface index are the name of the hook at a pod's device.
 const nestedPodPrefix = "nested_pod_"
 
+// nestedWire is the hook at the NIC.
 var nestedWire = hook{name: "nested_wire"}
 
 func nestedPodHook(ifindex int) hook { return hook{name: nestedPodPrefix + strconv.Itoa(ifindex)} }
@@ -29,7 +30,7 @@ type NestedPod struct {
 	Ifindex   int // of the host's end of the pod's veth
 	MAC       net.HardwareAddr
 	Addresses []netip.Addr // at most one of each family
-	Limited   bool         // by a queue at the host's end, which packets to the pod have to pass
+	Limited   bool         // the bandwidth is limited by a queue at the host's end: packets must pass it
 }
 
 // NestedOptions configures the programs for nested pods.
@@ -48,6 +49,11 @@ func (o NestedOptions) attacher() attacher {
 // Nested connects pods to the VLANs of a virtual machine's NIC. A packet of a connected pod leaves
 // the NIC with the pod's tag, unless it is for the VM itself. A packet that arrives with the tag
 // goes to the pod. The methods are not safe for concurrent use.
+//
+// The state is two tables: nested_tags leads from a tag to the pod's device, for packets from the
+// wire, and nested_devices leads from the device to the tag, for packets of the pod. A pod is
+// connected while both agree. Each method changes them in an order in which no pod ever gets
+// another's packets.
 type Nested struct {
 	nic      int
 	attacher attacher
@@ -85,7 +91,8 @@ func LoadNested(o NestedOptions) (*Nested, error) {
 	return n, nil
 }
 
-// adopt attaches this load's program to the devices that an earlier load has left.
+// adopt attaches this load's program to the devices that an earlier load has left. It disconnects
+// devices that are gone.
 func (n *Nested) adopt() error {
 	devices, err := n.devices()
 	if err != nil {
@@ -148,6 +155,7 @@ func (n *Nested) Attached() (bool, error) {
 	return n.attacher.isUp(nestedWire, n.objs.NestedFromWire, n.nic)
 }
 
+// attachPod attaches the program at the pod's device. It is idempotent.
 func (n *Nested) attachPod(ifindex int) error {
 	h := nestedPodHook(ifindex)
 	if err := n.attacher.attach(h, n.objs.NestedFromPod, ifindex); err != nil {
@@ -191,8 +199,8 @@ func (n *Nested) SetTags(tags []int) error {
 		pool[uint32(tag)] = true
 	}
 
-	stale := make(map[uint32]nestedVlan)
-	missing := make(map[uint32]nestedVlan)
+	stale := make(map[uint32]nestedVlan)   // tags in the table's pool, but not in tags
+	missing := make(map[uint32]nestedVlan) // the opposite
 
 	err := eachEntry(n.objs.NestedTags, func(tag uint32, v nestedVlan) {
 		switch has := v.has(nestedVlanFlagVLAN_POOL); {
@@ -247,6 +255,7 @@ func (n *Nested) connect(p NestedPod) error {
 		return err
 	}
 
+	// The tag must not lead to another pod any more, nor another tag to this one.
 	if err := n.release(uint32(p.Tag), uint32(p.Ifindex)); err != nil {
 		return err
 	}
@@ -269,7 +278,7 @@ func (n *Nested) connect(p NestedPod) error {
 	return n.putTag(uint32(p.Tag), uint32(p.Ifindex), p.Limited)
 }
 
-// cell converts p to the layout that the programs read.
+// cell converts p to struct device, and checks it.
 func (p NestedPod) cell() (nestedDevice, error) {
 	device := nestedDevice{Tag: uint16(p.Tag)}
 	if err := checkTag(p.Tag); err != nil {
@@ -333,6 +342,7 @@ func (n *Nested) clearTag(tag, ifindex uint32) error {
 	return n.objs.NestedTags.Put(tag, nestedVlan{Flags: vlan.Flags & uint32(nestedVlanFlagVLAN_POOL)})
 }
 
+// putTag makes the tag lead to a device. It keeps whether the tag is in the node's pool.
 func (n *Nested) putTag(tag, ifindex uint32, limited bool) error {
 	var have nestedVlan
 	if err := n.objs.NestedTags.Lookup(tag, &have); err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // syncNetworks sets the table of networks to exactly those of c. Entries that make an address
-// internal are added last and deleted first.
+// internal are added last and deleted first, so meanwhile too few packets are dropped, never too
+// many.
 func (g *Gateway) syncNetworks(c Config) error {
 	if err := g.changeNetworks(c); err != nil {
 		return fmt.Errorf("sync networks: %w", err)
@@ -103,7 +104,7 @@ func pruneNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) er
 	return err
 }
 
-// readNetworks is the inverse of syncNetworks, sorted.
+// readNetworks returns the contents of the table, sorted.
 func readNetworks(m *ebpf.Map) (internal, external []netip.Prefix, err error) {
 	err = eachEntry(m, func(k gatewayNetworkKey, v uint8) {
 		if v == uint8(gatewayNetworkNETWORK_INTERNAL) {
@@ -120,9 +121,10 @@ func readNetworks(m *ebpf.Map) (internal, external []netip.Prefix, err error) {
 }
 
 // internalBits are the digests of internal networks, which the programs read for each packet: see
-// may_be_internal4 and may_be_internal6 in prefix.h.
+// may_be_internal4 and may_be_internal6 in prefix.h. A network has the bits of all of its addresses.
+// Networks that differ only after the index share bits.
 type internalBits struct {
-	v4 [1024]uint64      // indexed by the first 16 bits, in host byte order
+	v4 [portWords]uint64 // indexed by the first 16 bits, as the programs load them from memory
 	v6 [hostWords]uint64 // indexed by a hash of the first 48 bits
 }
 
@@ -136,17 +138,23 @@ const (
 // add sets the bits of every address in p.
 func (b *internalBits) add(p netip.Prefix) {
 	p = p.Masked()
-	if a := p.Addr(); a.Is4() {
-		first := a.As4()
-
-		index := binary.BigEndian.Uint16(first[:])
-		for i := range 1 << max(bits4-p.Bits(), 0) {
-			setBit(b.v4[:], bePort(index+uint16(i)))
-		}
-
-		return
+	if p.Addr().Is4() {
+		b.add4(p)
+	} else {
+		b.add6(p)
 	}
+}
 
+func (b *internalBits) add4(p netip.Prefix) {
+	a := p.Addr().As4()
+
+	first := binary.BigEndian.Uint16(a[:])
+	for i := range 1 << max(bits4-p.Bits(), 0) {
+		setBit(b.v4[:], bePort(first+uint16(i)))
+	}
+}
+
+func (b *internalBits) add6(p netip.Prefix) {
 	if p.Bits() < shortest6 {
 		for i := range b.v6 {
 			b.v6[i] = ^uint64(0)
@@ -155,6 +163,7 @@ func (b *internalBits) add(p netip.Prefix) {
 		return
 	}
 
+	// The bits of the index that p leaves open are all in its last byte.
 	for i := range 1 << max(bits6-p.Bits(), 0) {
 		a := p.Addr().As16()
 		a[bits6/8-1] |= byte(i)

@@ -12,9 +12,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// podHook is the name of the hook at the host's end of a pod's device, and the prefix of its pins.
+// podHook and the device's interface index are the name of the hook at the host's end of a pod's
+// device: podHookOf. The program there sends the pod's packets past OVS by shortcuts.
 const podHook = "pod_ingress"
 
+// podPrograms are the programs for pods, by layout. Layout dedicated has no shortcuts.
 var podPrograms = [...]string{verdict.Direct: "pod_direct", verdict.Bridged: "pod_bridged", verdict.Dedicated: ""}
 
 // podProgram returns the name of the layout's program for pods; "" if shortcuts are off.
@@ -61,7 +63,7 @@ func (g *Gateway) AttachPod(ifindex, mtu int, short bool) error {
 }
 
 func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
-	key, want := uint32(ifindex), uint32(0)
+	key, want := uint32(ifindex), uint32(0) // MTU 0: its packets must not become shortcuts
 	if short {
 		want = uint32(mtu)
 	}
@@ -84,21 +86,22 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 	}
 
 	if known && have.Mtu == want {
-		return nil // it also has what the programs have learned
+		return nil // unchanged: the entry keeps the length that the programs have learned
 	}
 
 	if err := g.objs.ShortPods.Put(key, gatewayPodPort{Mtu: want, Number: have.Number}); err != nil {
 		return err
 	}
 
-	if have.Mtu == 0 {
+	if have.Mtu == 0 { // the device had no shortcuts
 		return nil
 	}
 
 	return g.ForgetShortcuts() // also packets inside OVS, whose slots have the former lengths
 }
 
-// assignNumber gives a device a number of its own, with counts that begin at zero.
+// assignNumber returns an unused number for a device: its index in pod_received, the packets that its
+// pod receives past the device's own counters. The counts begin at zero.
 func (g *Gateway) assignNumber(ifindex uint32) (uint32, error) {
 	taken := make(map[uint32]bool)
 
@@ -186,7 +189,7 @@ func (g *Gateway) DetachPod(ifindex int) error {
 	return nil
 }
 
-// Pods returns the interfaces that AttachPod was called for, gone ones too.
+// Pods returns the interfaces for which AttachPod was called, in no order. They may be gone.
 func (g *Gateway) Pods() ([]int, error) {
 	if g.opts.podProgram() == "" {
 		return nil, nil

@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// capability is one of capabilities(7).
 type capability struct {
-	bit  uint
+	bit  uint // in a set of capabilities
 	name string
 }
 
-// ErrPrivilege is wrapped by Supported when the process lacks privileges and the kernel is
-// sufficient.
+// ErrPrivilege is wrapped by the error of Supported if the process lacks privileges. The kernel is
+// then not checked.
 var ErrPrivilege = errors.New("missing privileges")
 
 // Supported returns in one line what this process or kernel lacks for the gateway's programs, or
@@ -83,6 +84,7 @@ func missingCaps(effective uint64) []string {
 	return missing
 }
 
+// effectiveCaps returns the process's effective capabilities, one bit each.
 func effectiveCaps() (uint64, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 

@@ -11,6 +11,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
+// This file has the table of Services' frontends. Each change of the table has a change of the digest
+// of ports (digest.go) around it, which must cover all entries. If the table is full, the rest waits
+// in Gateway.unwritten.
+
+// serviceCell returns k in the format of the programs.
 func serviceCell(k verdict.ServiceKey) gatewayServiceKey {
 	return gatewayServiceKey{Addr: gatewayAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
 }
@@ -66,6 +71,7 @@ func (g *Gateway) UpdateServices(
 	return writes, nil
 }
 
+// serviceEntries returns the frontends and owners in the format of the programs.
 func serviceEntries(owners map[verdict.ServiceKey]verdict.ServiceOwner) (map[gatewayServiceKey]uint8, error) {
 	entries := make(map[gatewayServiceKey]uint8, len(owners))
 	for k, owner := range owners {
@@ -79,8 +85,8 @@ func serviceEntries(owners map[verdict.ServiceKey]verdict.ServiceOwner) (map[gat
 	return entries, nil
 }
 
-// changeServices adds the ports of entries to the digest, writes the entries, then deletes stale.
-// Then it writes the entries for which there was no room before.
+// changeServices writes the entries, then deletes stale. Then it writes entries for which the table
+// had no room before. writes is the number of written and deleted entries.
 func (g *Gateway) changeServices(
 	entries map[gatewayServiceKey]uint8,
 	stale []gatewayServiceKey,
@@ -135,10 +141,12 @@ func (g *Gateway) writeCounted(
 	return put, errors.Join(err, g.digest.countServices(extra))
 }
 
+// deleteServices deletes the entries, and then the ports of which no entry is left from the digest.
+// writes is the number of deleted entries.
 func (g *Gateway) deleteServices(stale []gatewayServiceKey) (writes int, err error) {
 	g.unwritten.forget(stale...)
 
-	gone := make(map[uint16]int)
+	gone := make(map[uint16]int) // by port: the negative number of deleted entries
 
 	for _, k := range stale {
 		switch err = g.objs.Services.Delete(k); {

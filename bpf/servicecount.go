@@ -21,30 +21,33 @@ type ServicePort struct {
 	Port            uint16
 }
 
-// ServiceCount counts the packets that arrived at the uplink for a Service port since it was first
-// seen. Later fragments are not counted, because they have no port.
+// ServiceCount counts the packets that arrived at the uplink for a Service port since the port got
+// its cell. Later fragments are not counted, because they have no port.
 type ServiceCount struct {
 	ServicePort
 	Packets, Bytes uint64
 }
 
-// serviceCounts assigns cells of a counter array to Service ports.
+// serviceCounts assigns cells of the array service_counts to Service ports. All frontends of a port,
+// such as its NodePort at several addresses, share one cell: service_slots leads from a frontend to
+// the index of its cell. While all cells are in use, the frontends of further ports wait in
+// uncounted.
 type serviceCounts struct {
-	slots, counts *ebpf.Map
-	max           int
+	slots, counts *ebpf.Map // service_slots, service_counts
+	max           int       // number of cells; 0: nothing is counted
 
-	mu    sync.Mutex // guards the fields below
-	front map[verdict.ServiceKey]ServicePort
-	ports map[ServicePort]*serviceSlot
-	free  []uint32
-	next  uint32
-	// frontends whose port has no cell
-	uncounted map[verdict.ServiceKey]ServicePort
+	mu        sync.Mutex // guards the fields below
+	front     map[verdict.ServiceKey]ServicePort
+	ports     map[ServicePort]*serviceSlot
+	free      []uint32                           // released cells
+	next      uint32                             // the first cell that was never used
+	uncounted map[verdict.ServiceKey]ServicePort // frontends whose port has no cell
 }
 
+// serviceSlot is the cell of a Service port.
 type serviceSlot struct {
 	index  uint32
-	fronts int
+	fronts int // number of frontends that count in it
 }
 
 func newServiceCounts(slots, counts *ebpf.Map, limit int) *serviceCounts {
@@ -72,6 +75,7 @@ func (g *Gateway) CountServices(changes map[verdict.ServiceKey]ServicePort) erro
 
 	var errs []error
 
+	// All releases come first, because they may make room for other ports.
 	for k, port := range changes {
 		if c.front[k] != port {
 			errs = append(errs, c.release(k))
@@ -86,7 +90,7 @@ func (g *Gateway) CountServices(changes map[verdict.ServiceKey]ServicePort) erro
 		}
 	}
 
-	for k, port := range maps.Clone(c.uncounted) { // a cell may have been released
+	for k, port := range maps.Clone(c.uncounted) { // frontends of earlier calls
 		if c.ports[port] != nil || len(c.free) > 0 {
 			delete(c.uncounted, k)
 			errs = append(errs, c.assign(k, port))
@@ -117,7 +121,7 @@ func (g *Gateway) SyncServiceCounts(want map[verdict.ServiceKey]ServicePort) err
 	return g.CountServices(changes)
 }
 
-// release removes a frontend, and its cell if it was the last one.
+// release removes a frontend. If it was the last one of its port, the cell is free.
 func (c *serviceCounts) release(k verdict.ServiceKey) error {
 	port, ok := c.front[k]
 	if !ok {
@@ -141,7 +145,8 @@ func (c *serviceCounts) release(k verdict.ServiceKey) error {
 	return nil
 }
 
-// assign makes a frontend count in its port's cell.
+// assign makes a frontend count in its port's cell. If the port has no cell, it gets one whose counts
+// are zero. Without room, the frontend is uncounted, which is not an error.
 func (c *serviceCounts) assign(k verdict.ServiceKey, port ServicePort) error {
 	s := c.ports[port]
 	if s == nil {
@@ -233,7 +238,7 @@ func (g *Gateway) ServiceCounts() (counts []ServiceCount, uncounted int, err err
 	return counts, len(withoutCell), nil
 }
 
-// readCells returns the first n cells of an array, each per CPU.
+// readCells returns the first n cells of a per-CPU array. Each has a value for each CPU.
 func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 	cpus := ebpf.MustPossibleCPU()
 	keys, flat := make([]uint32, n), make([]gatewayCell, n*cpus)
@@ -241,7 +246,7 @@ func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 	var cursor ebpf.MapBatchCursor
 
 	got, err := m.BatchLookup(&cursor, keys, flat, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the end of the array
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // ErrKeyNotExist: the end of the array
 		return nil, err
 	}
 

@@ -14,22 +14,22 @@ import (
 
 const (
 	maxSlots        = 0x4000 // MAX_SLOTS in types.h
-	maxSlotsPerCPU  = 256
+	maxSlotsPerCPU  = 256    // packets of pods that may be inside OVS at a time
 	defaultLease    = time.Second
 	defaultCapacity = 131072
-	maxShortPods    = 4096
+	maxShortPods    = 4096 // pods with shortcuts
 )
 
-// ShortcutOptions configures shortcuts: established North-South connections of pods past OVS. The
-// zero value turns them off: no program is loaded for pods, and those of the uplink have no code
-// for them.
+// ShortcutOptions configures shortcuts: established North-South connections of pods past OVS.
+// short.h says how they work. The zero value turns them off: no program is loaded for pods, and those
+// of the uplink have no code for them.
 type ShortcutOptions struct {
 	On      bool
 	Lease   time.Duration // how long an entry holds without OVS; 0: one second
 	Entries int           // capacity, two entries per connection; 0: 131072
 }
 
-// shortcutMaps are pinned only while shortcuts are on.
+// shortcutMaps are the maps that are pinned only while shortcuts are on.
 var shortcutMaps = []string{
 	"shortcuts",
 	"shortcut_epoch",
@@ -39,7 +39,8 @@ var shortcutMaps = []string{
 	"slots",
 }
 
-// prepareShortcuts fits spec to the options.
+// prepareShortcuts sets the sizes and constants for shortcuts in spec. If they are off, their maps are
+// as small as possible, and not pinned.
 func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 	o := opts.Shortcuts
 	if opts.podProgram() == "" {
@@ -105,6 +106,7 @@ func ForgetShortcuts(pinDir string) error {
 	return raiseEpoch(m)
 }
 
+// openShortcutMap opens a pinned map of shortcuts. It returns ErrNoShortcuts if the map is missing.
 func openShortcutMap(pinDir, name string) (*ebpf.Map, error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,6 +138,8 @@ func epochOf(m *ebpf.Map) (epoch uint32, err error) {
 	return epoch, nil
 }
 
+// raiseEpoch makes all entries invalid: they have another epoch. Concurrent calls may raise it only
+// once, which is enough: each has read the former epoch after its own change of the configuration.
 func raiseEpoch(m *ebpf.Map) error {
 	epoch, err := epochOf(m)
 	if err != nil {
@@ -175,7 +179,8 @@ func (g *Gateway) DeleteShortcuts(ifindexes []int) error {
 	return nil
 }
 
-// Shortcut is what the programs do with the packets of one direction of a connection.
+// Shortcut is an entry of the table: how the programs rewrite the packets of one direction of a
+// connection.
 type Shortcut struct {
 	FromWire bool // else from the pod
 	Proto    uint8
@@ -242,11 +247,13 @@ type ShortcutCounts struct {
 	Pods       int // devices whose packets may become shortcuts
 }
 
-// Evicted returns about how many entries have made room for others. The kernel does not count them.
-// It may fall by a few between two calls, because entries come while they are counted.
+// Evicted returns about how many entries were evicted to make room for others. The kernel does not
+// count them. The result may fall by a few between two calls, because entries are created while they
+// are counted.
 func (c ShortcutCounts) Evicted() uint64 { return c.Created - min(c.Created, uint64(c.Entries)) }
 
-// ReadShortcutCounts returns ErrNoShortcuts while shortcuts are off.
+// ReadShortcutCounts reads the counts from the maps pinned in pinDir. It returns ErrNoShortcuts while
+// shortcuts are off.
 func ReadShortcutCounts(pinDir string) (ShortcutCounts, error) {
 	var out ShortcutCounts
 

@@ -1,10 +1,12 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -66,6 +68,20 @@ func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
 	return writes, errors.Join(invalid, err)
 }
 
+// Unwritten is like Gateway.Unwritten. A service without room for all its frontends and backends
+// has none: the sockets' connections to it leave the host untranslated.
+func (s *Sock) Unwritten() map[string]int {
+	out := map[string]int{sockMapSockFrontends: 0, sockMapSockBackends: 0}
+
+	for _, groups := range s.leftOut {
+		n := sizeOf(groups)
+		out[sockMapSockFrontends] += n.fronts
+		out[sockMapSockBackends] += n.backs
+	}
+
+	return out
+}
+
 // GoneUDP returns, once, the UDP backends that left their last service since the last call. The
 // caller must destroy sockets that frontends connected to them (link.DestroyUDP).
 func (s *Sock) GoneUDP() []netip.AddrPort {
@@ -101,22 +117,68 @@ func (s *Sock) Translated(cookie uint64, peer netip.AddrPort) (bool, error) {
 
 func (b sockBack) addrPort() netip.AddrPort { return addrPort(b.Addr.W, b.Port) }
 
-func groupsOf(services []SockService) (map[string][]*sockGroup, error) {
-	groups := make(map[string][]*sockGroup, len(services))
+// sockSize is a number of entries in the tables of frontends and of backends. It counts frontends
+// that several services share once for each.
+type sockSize struct{ fronts, backs int }
 
-	var invalid []error
+func sizeOf(groups []*sockGroup) sockSize {
+	var n sockSize
+	for _, g := range groups {
+		n.fronts, n.backs = n.fronts+len(g.fronts), n.backs+len(g.backs)
+	}
 
-	for _, svc := range services {
-		g, err := sockGroups(svc)
-		if err != nil {
-			invalid = append(invalid, fmt.Errorf("read service %q: %w", svc.Key, err))
+	return n
+}
+
+// chooseServices adds changed services to the wanted ones, as many as the tables have room for. The
+// others are left out. It returns the changes of the wanted services; a service without groups is
+// deleted. A wanted service keeps its room before those that were left out.
+func (s *Sock) chooseServices(changed map[string][]*sockGroup) map[string][]*sockGroup {
+	out := make(map[string][]*sockGroup, len(changed))
+	kept := make(map[string]bool) // services that were wanted before
+
+	// First, the changed services release their room, and all but the deleted ones are left out.
+	for key, groups := range changed {
+		if old, ok := s.wanted[key]; ok {
+			n := sizeOf(old)
+			s.used.fronts, s.used.backs = s.used.fronts-n.fronts, s.used.backs-n.backs
+			delete(s.wanted, key)
+			out[key], kept[key] = nil, true
+		}
+
+		delete(s.leftOut, key)
+
+		if len(groups) > 0 {
+			s.leftOut[key] = groups
+		}
+	}
+
+	// Then the services that are left out get room, those that were wanted before first. This includes
+	// services of earlier calls, because the changes may have made room for them.
+	order := slices.SortedFunc(maps.Keys(s.leftOut), func(a, b string) int {
+		if kept[a] != kept[b] {
+			if kept[a] {
+				return -1
+			}
+
+			return 1
+		}
+
+		return cmp.Compare(a, b)
+	})
+	for _, key := range order {
+		n := sizeOf(s.leftOut[key])
+		if n.fronts+s.used.fronts > int(s.objs.SockFrontends.MaxEntries()) ||
+			n.backs+s.used.backs > int(s.objs.SockBackends.MaxEntries()) {
 			continue
 		}
 
-		groups[svc.Key] = g
+		s.used.fronts, s.used.backs = s.used.fronts+n.fronts, s.used.backs+n.backs
+		s.wanted[key], out[key] = s.leftOut[key], s.leftOut[key]
+		delete(s.leftOut, key)
 	}
 
-	return groups, errors.Join(invalid...)
+	return out
 }
 
 // replace writes the changed services when old and new entries have no room beside each other. It
@@ -138,7 +200,8 @@ func (s *Sock) replace(changed map[string][]*sockGroup) (int, error) {
 	return n + more, err
 }
 
-// resync starts over from the contents of the tables, with these of the wanted services.
+// resync reads the tables, and then sets them to exactly these services, which are all or some of the
+// wanted ones.
 func (s *Sock) resync(services map[string][]*sockGroup) (int, error) {
 	if s.state != nil {
 		s.gone = append(s.gone, s.state.udp.gone()...)
@@ -150,7 +213,7 @@ func (s *Sock) resync(services map[string][]*sockGroup) (int, error) {
 		return 0, err
 	}
 
-	for _, groups := range s.wanted {
+	for _, groups := range s.wanted { // they had the sets of the former state
 		for _, g := range groups {
 			g.set = 0
 		}
@@ -179,7 +242,8 @@ func (s *Sock) load() (*sockState, error) {
 	return state, nil
 }
 
-// apply writes the plan to the tables. After an error their contents are unknown.
+// apply writes the plan to the tables, and returns the number of entries written or deleted. After an
+// error their contents are unknown, so the next call reads them.
 func (s *Sock) apply(p sockPlan) (int, error) {
 	err := s.write(p)
 	if err != nil {
@@ -190,6 +254,7 @@ func (s *Sock) apply(p sockPlan) (int, error) {
 	return p.size(), nil
 }
 
+// write executes the steps of the plan in their order, see sockPlan.
 func (s *Sock) write(p sockPlan) error {
 	if err := deleteKeys(s.objs.SockFrontends, p.delFronts); err != nil {
 		return fmt.Errorf("delete frontends: %w", err)
@@ -227,6 +292,7 @@ func deleteKeys[K any](m *ebpf.Map, keys []K) error {
 	return nil
 }
 
+// putAll writes values[i] under keys[i].
 func putAll[K, V any](m *ebpf.Map, keys []K, values []V) error {
 	const batch = 4096
 	for len(keys) > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Hooked is a hook of a layout and the state of its pin.
+// Hooked is a hook of a layout, and where its program is attached.
 type Hooked struct {
 	Name    string
 	Bridge  bool // on the gateway bridge, otherwise on the uplink
@@ -27,8 +27,9 @@ type Hooked struct {
 // filters before it.
 type FindFilter func(ifindex int, name string, egress bool) (ahead int, attached bool)
 
-// Hooks returns the devices of a layout's pinned programs. It loads nothing. A clsact filter has no
-// pin, so Hooks queries clsact for it.
+// Hooks returns every hook of a layout with the device of its program, by the pins. It loads nothing.
+// The pin of a clsact filter's program does not show whether the filter is still there, so Hooks asks
+// clsact.
 func Hooks(pinDir string, layout verdict.Layout, clsact FindFilter) ([]Hooked, error) {
 	var out []Hooked
 
@@ -44,6 +45,7 @@ func Hooks(pinDir string, layout verdict.Layout, clsact FindFilter) ([]Hooked, e
 	return out, nil
 }
 
+// hookedAt returns the state of one hook.
 func hookedAt(pinDir string, h hook, clsact FindFilter) (Hooked, error) {
 	out := Hooked{Name: h.name, Bridge: h.onBridge}
 
@@ -73,7 +75,8 @@ func hookedAt(pinDir string, h hook, clsact FindFilter) (Hooked, error) {
 	return out, err
 }
 
-// aheadOf returns the number of programs before the given one at a tcx hook.
+// aheadOf returns the number of programs before the given one at a tcx hook, without those of
+// Monitor. It is 0 if the given program is not there.
 func aheadOf(at tcx, h hook) (int, error) {
 	all, err := link.QueryPrograms(link.QueryOptions{Target: at.ifindex, Attach: h.attachType()})
 	if err != nil {

@@ -12,9 +12,9 @@ const (
 	tcActionShot = 2 // TC_ACT_SHOT of linux/pkt_cls.h
 )
 
-// Steal is a program that drops every packet at a device's ingress. OVS' userspace datapath reads a
-// port through AF_PACKET, which copies packets before tc ingress. Without Steal the kernel's stack
-// would process the same packet a second time.
+// Steal is a program that takes every packet at a device's ingress away from the kernel's stack, by
+// dropping it there. OVS' userspace datapath reads a port through AF_PACKET, which copies packets
+// before tc ingress. Without Steal, the kernel's stack would process the same packet a second time.
 type Steal struct {
 	prog   *ebpf.Program
 	clsact ClsactFuncs

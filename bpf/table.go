@@ -21,7 +21,8 @@ type SocketKey struct {
 }
 
 // SyncHostSockets sets the local ports for which the programs look up the owning socket. Bits of
-// ports outside the SNAT range have no effect. The change is one write.
+// ports outside the SNAT range have no effect. The change is one write. With a Gate, Gate.Sync is
+// called instead.
 func (g *Gateway) SyncHostSockets(want []SocketKey) error {
 	bits, err := portBits(want)
 	if err == nil {
@@ -53,11 +54,11 @@ func portBits(sockets []SocketKey) (gatewayPortBits, error) {
 	return bits, nil
 }
 
-// tableWrites is the result of putEntries.
+// tableWrites is the result of writing entries to a table.
 type tableWrites[K comparable] struct {
 	added   []K // new keys
-	written int // added or changed
-	full    []K // new keys that m has no room for
+	written int // number of entries, added or changed
+	full    []K // new keys that the table has no room for
 }
 
 // putEntries writes the entries that m lacks or has with another value. New entries that m has no
@@ -77,18 +78,20 @@ func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (tableWrites[K], err
 			return done, err
 		}
 
-		e := m.Put(k, v)
-		if isFull(e) {
+		isNew := err != nil
+
+		err = m.Put(k, v)
+		if isFull(err) {
 			done.full = append(done.full, k)
 			continue
 		}
 
-		if e != nil {
-			return done, e
+		if err != nil {
+			return done, err
 		}
 
 		done.written++
-		if err != nil {
+		if isNew {
 			done.added = append(done.added, k)
 		}
 	}
@@ -227,6 +230,7 @@ func Tables(pinDir string) (map[string]Table, error) {
 	return tables, nil
 }
 
+// addTable adds the fill level of a pinned table of K to V, if it exists.
 func addTable[K, V any](tables map[string]Table, pinDir, name string) error {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -6,11 +6,15 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
+// This file has the table takeover: connections of OVN whose local port does not identify OVN as
+// their owner. The agent seeds it. The programs only renew the time of an entry, by which the agent
+// finds out that a connection has ended.
+
+// flowCell returns k in the format of the programs.
 func flowCell(k verdict.FlowKey) gatewayFlowKey {
 	return gatewayFlowKey{
 		Remote: gatewayAddr{W: words(k.Remote.Addr())}, RemotePort: bePort(k.Remote.Port()),
@@ -19,6 +23,7 @@ func flowCell(k verdict.FlowKey) gatewayFlowKey {
 	}
 }
 
+// flowOf is the inverse of flowCell.
 func flowOf(k gatewayFlowKey) verdict.FlowKey {
 	return verdict.FlowKey{
 		Proto:  k.Proto,
@@ -27,15 +32,15 @@ func flowOf(k gatewayFlowKey) verdict.FlowKey {
 	}
 }
 
-// SeedFlows adds connections of OVN that their local port does not identify. They count as just
-// used; existing entries keep their age. The programs look them up while Config.Takeover is set.
+// SeedFlows adds connections of OVN. They count as just used; existing entries keep their age. The
+// programs look them up while Config.Takeover is set. After an error, some may have been added.
 func (g *Gateway) SeedFlows(flows []verdict.FlowKey) error {
 	now, err := monotonicNow()
 	if err != nil {
 		return fmt.Errorf("seed flows: %w", err)
 	}
 
-	added := make(map[uint16]int)
+	added := make(map[uint16]int) // number of new entries, by local port
 
 	for _, f := range flows {
 		err = g.objs.Takeover.Update(flowCell(f), gatewaySeen{Ns: uint64(now)}, ebpf.UpdateNoExist)
@@ -99,56 +104,4 @@ func (g *Gateway) restoreFlows() error {
 	err := eachEntry(g.objs.Takeover, func(k gatewayFlowKey, _ gatewaySeen) { ports[bePort(k.LocalPort)]++ })
 
 	return errors.Join(err, g.digest.countTakeover(ports))
-}
-
-// SyncHostProtos sets the protocols without ports that the host itself uses, by peer, to exactly
-// the result of scan. A raw socket that is created meanwhile is not lost: either the gate's entry
-// for it stays, or a later scan finds it, because a scan follows every change of the table. If scan
-// fails nothing changes.
-func (g *Gateway) SyncHostProtos(scan func() ([]verdict.NSKey, error)) error {
-	const maxScans = 10 // limit while sockets keep changing
-	for range maxScans {
-		want, err := scan()
-		if err != nil {
-			return fmt.Errorf("sync host protocols: %w", err)
-		}
-
-		changed, err := g.putHostProtos(want)
-		if err != nil {
-			return fmt.Errorf("sync host protocols: %w", err)
-		}
-
-		if !changed {
-			break
-		}
-	}
-
-	return nil
-}
-
-// putHostProtos sets the table to exactly want, and reports whether that changed it.
-func (g *Gateway) putHostProtos(want []verdict.NSKey) (changed bool, err error) {
-	entries := make(map[gatewayNsKey]uint8, len(want))
-	for _, k := range want {
-		entries[exchangeCell(k)] = 1
-	}
-
-	done, err := putEntries(g.objs.HostProtos, entries)
-	if err != nil {
-		return false, err
-	}
-
-	gone, err := pruneEntries(g.objs.HostProtos, entries)
-
-	return done.written > 0 || gone > 0, err
-}
-
-// monotonicNow returns the time on the clock of bpf_ktime_get_ns().
-func monotonicNow() (time.Duration, error) {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0, fmt.Errorf("clock_gettime: %w", err)
-	}
-
-	return time.Duration(now.Nano()), nil
 }
