@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * Executes verdicts, per layout: each packet is counted once, then handed over. Passing is
- * TC_ACT_UNSPEC, or TCX_NEXT: later programs on the hook still run.
+ * Executes verdicts. Each layout has a function for each origin of packets, with both in its name.
+ * It gets the reason that the rules have found, counts the packet once, and hands it over. doc.go
+ * has a table of the layouts. To pass a packet on is to return TC_ACT_UNSPEC, which is also
+ * TCX_NEXT: later programs on the hook still run.
  */
 #ifndef __ACT_H
 #define __ACT_H
@@ -34,6 +36,7 @@ static __always_inline int go_short(struct __sk_buff *skb, __u32 reason)
 	return device ? bpf_redirect_peer(device, 0) : 0;
 }
 
+/* Counts a packet from the wire. Returns its final reason, which decides what happens to it. */
 static __always_inline __u32 count_wire(struct __sk_buff *skb, __u32 reason)
 {
 	reason = final_wire_reason(reason);
@@ -41,6 +44,7 @@ static __always_inline __u32 count_wire(struct __sk_buff *skb, __u32 reason)
 	return reason;
 }
 
+/* The same for a packet from OVN. */
 static __always_inline __u32 count_ovn(struct __sk_buff *skb, __u32 reason)
 {
 	reason = final_ovn_reason(reason);
@@ -48,6 +52,7 @@ static __always_inline __u32 count_ovn(struct __sk_buff *skb, __u32 reason)
 	return reason;
 }
 
+/* At the uplink's ingress: the host's stack is behind this hook, and OVN behind the bridge. */
 static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 {
 	int action = go_short(skb, reason);
@@ -70,10 +75,12 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 
 	if (wire_dropped(reason))
 		return TC_ACT_SHOT;
+	/* for both: a copy to OVN, and the packet itself to the host */
 	bpf_clone_redirect(skb, cfg.bridge, 0);
 	return TC_ACT_UNSPEC;
 }
 
+/* At the bridge's ingress: the host's stack is behind this hook, and the wire behind the uplink. */
 static __always_inline int direct_ovn(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_ovn(skb, reason);
@@ -110,7 +117,10 @@ static __always_inline void copy_up(struct __sk_buff *skb)
 		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), tci);
 }
 
-/* While not connected, the bridge's flows decide every packet, and carry the host's traffic. */
+/*
+ * At the uplink's ingress: OVS is behind this hook. Its flows send packets with MARK_OVN to OVN.
+ * While not connected, the flows decide every packet, and carry the host's traffic.
+ */
 static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 {
 	int action = go_short(skb, reason);
@@ -148,6 +158,7 @@ static __always_inline int bridged_flood(struct __sk_buff *skb)
 	return skb->mark == MARK_OVN ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
+/* At the uplink's egress: OVS has sent the packet, and the wire is behind this hook. */
 static __always_inline int bridged_ovn(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_ovn(skb, reason);
@@ -164,6 +175,7 @@ static __always_inline int bridged_ovn(struct __sk_buff *skb, __u32 reason)
 	return up(skb, has_our_tag(skb));
 }
 
+/* At the bridge's egress: OVS is behind this hook. Packets for the wire go past it. */
 static __always_inline int bridged_host(struct __sk_buff *skb, __u32 reason)
 {
 	count(skb, reason);
@@ -187,6 +199,7 @@ static __always_inline int bridged_flows(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+/* At the uplink's ingress: OVS is behind this hook, and gets every packet that is not dropped. */
 static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_wire(skb, reason);
@@ -198,6 +211,7 @@ static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 	return TC_ACT_UNSPEC;
 }
 
+/* At the uplink's egress. Packets for the host leave, too: its addresses are at another NIC. */
 static __always_inline int dedicated_ovn(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_ovn(skb, reason);

@@ -126,8 +126,8 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 }
 
 // Ahead returns the number of foreign programs that run before the agent's at a tcx hook of the
-// interface; of several hooks, the largest number. The agent attaches its program first in the list,
-// so such programs were attached later. Clsact filters are not counted.
+// interface; of several hooks, the largest number. The agent attaches its program first in the
+// list, so such programs were attached later. Clsact filters are not counted.
 func (g *Gateway) Ahead(ifindex int) (int, error) {
 	most := 0
 

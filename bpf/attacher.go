@@ -14,9 +14,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// attacher attaches programs to hooks. With tcx (since Linux 6.6), a link keeps the program attached,
-// and is pinned under the hook's name. Without tcx, a clsact filter has the program. A filter cannot
-// be pinned, so the program is: its pin shows on which interface the filter is.
+// attacher attaches programs to hooks. With tcx (since Linux 6.6), a link keeps the program
+// attached, and is pinned under the hook's name. Without tcx, a clsact filter has the program. A
+// filter cannot be pinned, so the program is: its pin shows on which interface the filter is.
 type attacher struct {
 	pinDir      string
 	clsact      ClsactFuncs

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// This file converts between Go's types and the formats of types.h. There, addresses and ports are in
-// network byte order, and an IPv4 address is mapped to IPv6 (::ffff:a.b.c.d). bpf2go has made Go
+// This file converts between Go's types and the formats of types.h. There, addresses and ports are
+// in network byte order, and an IPv4 address is mapped to IPv6 (::ffff:a.b.c.d). bpf2go has made Go
 // types of the C structs, in which such values are integers of the host: words, addr4Of and bePort
 // convert them.
 
@@ -127,8 +127,8 @@ func addrPort(addr [4]uint32, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(addrOf(addr), bePort(port))
 }
 
-// netmask returns the network address and the mask of p, as struct prefix6. Those of IPv4 are in the
-// last words.
+// netmask returns the network address and the mask of p, as struct prefix6. Those of IPv4 are in
+// the last words.
 func netmask(p netip.Prefix) (net, mask [4]uint32) {
 	bits := p.Bits()
 	if p.Addr().Is4() {

@@ -33,6 +33,7 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 	if (bpf_skb_load_bytes(skb, p.l4 + sizeof(struct udphdr), &opts, 1))
 		return 0;
 	off = p.l4 + sizeof(struct udphdr) + GENEVE_HLEN + (opts & GENEVE_OPT_LEN) * 4;
+	/* off: of the inner Ethernet header, whose bytes 12 and 13 are the EtherType */
 	if (bpf_skb_load_bytes(skb, off + 12, &proto, 2) || parse(skb, off + ETH_HLEN, &in, proto))
 		return p.l4 + sizeof(struct udphdr);
 	return in.l4 + l4_len(skb, &in);
@@ -57,6 +58,7 @@ static __always_inline void count(struct __sk_buff *skb, __u32 reason)
 		add(skb, &cells->reason[reason]);
 }
 
+/* Adds the packet to the cell of its frontend's Service port, if that has one. */
 static __noinline int add_to_service(struct __sk_buff *skb)
 {
 	struct packet p = {};

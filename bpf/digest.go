@@ -17,7 +17,8 @@ const (
 
 // digest keeps the bitmaps that save the programs table lookups. A set bit means that a table may
 // have an entry. A clear bit means that it has none. So bits are set before entries are written,
-// and cleared after entries are deleted. maps.h has the bitmaps, as global variables of the programs.
+// and cleared after entries are deleted. maps.h has the bitmaps, as global variables of the
+// programs.
 type digest struct {
 	ports, hosts, former *ebpf.Variable // special_ports, host_digest, has_former
 	internal4, internal6 *ebpf.Variable

@@ -15,9 +15,9 @@
 //
 // The programs are in gateway.bpf.c, one line each. They find the reason of a packet (verdict.h for
 // packets from the wire, out.h for packets from OVN and the host), and act.h executes its verdict.
-// types.h and maps.h have the configuration and the tables. In Go, Open (load.go) loads the programs,
-// AttachUplink and AttachBridge (attach.go) attach them, and the Sync methods write the tables. The Go
-// side of other programs has their name: gate.go loads gate.bpf.c.
+// types.h and maps.h have the configuration and the tables. In Go, Open (load.go) loads the
+// programs, AttachUplink and AttachBridge (attach.go) attach them, and the Sync methods write the
+// tables. The Go side of other programs has their name: gate.go loads gate.bpf.c.
 //
 // # Layouts
 //

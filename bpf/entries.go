@@ -24,16 +24,16 @@ type Keys struct {
 	Ports     []SocketKey          // Entries.Gated
 }
 
-// Entries are the entries of the attached programs' tables under Keys. With them, the model can decide
-// a live packet. Times are those of the last use, on CLOCK_MONOTONIC. The functions of Tables, and its
-// shortcuts, are not set.
+// Entries are the entries of the attached programs' tables under Keys. With them, the model can
+// decide a live packet. Times are those of the last use, on CLOCK_MONOTONIC. The functions of
+// Tables, and its shortcuts, are not set.
 type Entries struct {
 	verdict.Tables
 	Gated map[SocketKey]bool // ports that a host socket may use, see Gate
 }
 
-// Entries reads the entries under k. It reads the tables directly, without the bitmaps that save the
-// programs a lookup. A key without an entry is missing in the result.
+// Entries reads the entries under k. It reads the tables directly, without the bitmaps that save
+// the programs a lookup. A key without an entry is missing in the result.
 func (e *Explainer) Entries(k Keys) (Entries, error) {
 	var (
 		out  Entries

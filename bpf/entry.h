@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The entries of shortcuts: part of types.h, and shared with Go. */
+/* Types of the tables for shortcuts, shared with Go. short.h says what a shortcut is. */
 #ifndef __ENTRY_H
 #define __ENTRY_H
 
@@ -11,14 +11,14 @@ enum origin {
 	ORIGIN_WIRE,
 };
 
-/* A packet's addresses and ports as it arrives. */
+/* A packet's addresses and ports as it arrives: one direction of a connection. */
 struct tuple {
 	struct addr src;
 	struct addr dst;
 	__be16 sport;
 	__be16 dport;
 	__u8 proto;
-	__u8 origin;
+	__u8 origin; /* enum origin */
 	__u8 pad[2];
 };
 
@@ -40,7 +40,8 @@ _Static_assert(sizeof(struct shortcut_key) == 16, "shortcut_key is shared with G
 
 /*
  * How OVS translates the packets of a tuple. Times are those of CLOCK_MONOTONIC at the last tick.
- * Differences are those of a ones' complement sum.
+ * The fields *_diff are the changes of the sum of 16-bit words that is in a checksum (RFC 1624):
+ * see set_diffs().
  */
 struct shortcut {
 	__u64 until; /* end of the lease; 0: a packet must go through OVS first */
@@ -62,10 +63,10 @@ struct shortcut {
 	__u8 seen;
 	__u32 addr_diff; /* of the pseudo header */
 	__u32 port_diff;
-	__u32 renewals;
-	__u32 number; /* from the wire: of the pod's counts in pod_received */
-	__u8 used;    /* from the wire: since the last renewal */
-	__u8 tries;   /* from a pod: see is_worth_a_try() */
+	__u32 renewals; /* of the lease */
+	__u32 number;	/* from the wire: of the pod's counts in pod_received */
+	__u8 used;	/* from the wire: a packet has used it since the last renewal */
+	__u8 tries;	/* from a pod: see is_worth_a_try() */
 	__u8 pad[2];
 	struct addr was_src; /* before the translation */
 	struct addr was_dst;

@@ -254,8 +254,8 @@ func globalOf(m *ebpf.Map) string {
 	return ""
 }
 
-// skbuff is struct __sk_buff of linux/bpf.h. A test run (BPF_PROG_TEST_RUN) may set only a few of its
-// fields, and all others must be zero.
+// skbuff is struct __sk_buff of linux/bpf.h. A test run (BPF_PROG_TEST_RUN) may set only a few of
+// its fields, and all others must be zero.
 type skbuff struct {
 	_       [8]byte
 	Mark    uint32
@@ -270,9 +270,9 @@ type skbuff struct {
 	_       [12]byte
 }
 
-// Explain predicts the decision for an Ethernet frame. It first removes the frame's VLAN tag, as the
-// kernel does at reception. It must run in the network namespace of the programs. If the short and
-// the full path differ, it returns the explanation by the full path, and ErrShortWay.
+// Explain predicts the decision for an Ethernet frame. It first removes the frame's VLAN tag, as
+// the kernel does at reception. It must run in the network namespace of the programs. If the short
+// and the full path differ, it returns the explanation by the full path, and ErrShortWay.
 func (e *Explainer) Explain(dir verdict.Direction, frame []byte) (Explanation, error) {
 	if len(frame) < 14 {
 		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header",
@@ -321,8 +321,8 @@ func (e *Explainer) Explain(dir verdict.Direction, frame []byte) (Explanation, e
 	return out, nil
 }
 
-// untag removes the outer VLAN tag of a frame. It returns the tag's protocol and TCI, or 0 without a
-// tag. If the tag is truncated, rest is shorter than an Ethernet header.
+// untag removes the outer VLAN tag of a frame. It returns the tag's protocol and TCI, or 0 without
+// a tag. If the tag is truncated, rest is shorter than an Ethernet header.
 func untag(frame []byte) (proto, tci uint16, rest []byte) {
 	word := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
 

@@ -12,8 +12,8 @@ type Step struct {
 	// "fragment", "protocol", "network", "learn" or "remember".
 	Asked string
 
-	// Addr is the address itself for "address" and "network". For "service", "range", "socket port" and
-	// "socket" it is the address of the local side, for all others that of the remote side.
+	// Addr is the address itself for "address" and "network". For "service", "range", "socket port"
+	// and "socket" it is the address of the local side, for all others that of the remote side.
 	Addr   netip.Addr
 	Port   uint16        // 0: not applicable; with ICMP the echo identifier
 	Proto  uint8         // IP protocol; 0: not applicable
@@ -65,8 +65,8 @@ func protocolName(p uint8) string {
 	return fmt.Sprintf("protocol %d", p)
 }
 
-// question describes a kind of lookup in words: its name in Step.Asked, and its answers by number. A
-// larger number means the last answer.
+// question describes a kind of lookup in words: its name in Step.Asked, and its answers by number.
+// A larger number means the last answer.
 type question struct {
 	name    string
 	answers []string

@@ -9,6 +9,7 @@
 #include "parse.h"
 #include "state.h"
 
+/* Decides a later fragment: to the receiver of the first one, if that was seen recently. */
 static __noinline int later_fragment(const struct packet *p)
 {
 	struct frag_key k;
@@ -39,7 +40,7 @@ static __always_inline __u8 frag_owner(int reason)
 	return wire_to_ovn(reason) ? FRAG_OVN : FRAG_BOTH;
 }
 
-/* Later fragments follow the first one to its receiver. */
+/* Remembers the receiver of a first fragment, for the later ones. Returns its reason. */
 static __noinline int first_fragment(const struct packet *p, int reason)
 {
 	struct frag_seen now = { .ns = bpf_ktime_get_ns(), .owner = frag_owner(reason) };

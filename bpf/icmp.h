@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The owner of ICMP packets. An error belongs to the sender of the quoted packet. */
+/*
+ * The owner of ICMP packets. An error belongs to the sender of the packet that it quotes. An echo
+ * reply goes to both sides if OVN has sent a request with its identifier, otherwise to the host.
+ */
 #ifndef __ICMP_H
 #define __ICMP_H
 
@@ -29,7 +32,11 @@ static __always_inline int is_echo_reply(const struct packet *p)
 	return p->icmp_type == (p->v6 ? ICMPV6_ECHO_REPLY : ICMP_ECHOREPLY);
 }
 
-/* Applies the rules for a packet to the sender of the packet that p quotes. */
+/*
+ * Finds the sender of the packet that p, an ICMP error, quotes. Returns the reason that the reply
+ * to that packet would have, because the reply goes to the sender. This is REASON_NOT_OURS if the
+ * quote cannot be read.
+ */
 static __noinline int quoted_sender(struct __sk_buff *skb, const struct packet *p)
 {
 	struct packet q = {};
@@ -69,6 +76,7 @@ static __always_inline int icmp_error(struct __sk_buff *skb, const struct packet
 	return REASON_ICMP_ERROR_HOST;
 }
 
+/* Decides ICMP packets other than later fragments and neighbour discovery. */
 static __always_inline int icmp_owner(struct __sk_buff *skb, const struct packet *p)
 {
 	if (is_icmp_error(p))

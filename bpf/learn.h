@@ -2,6 +2,14 @@
 /*
  * Makes and renews shortcuts from packets of pods. enters_ovs() remembers a packet in a slot.
  * leaves_ovs() compares the packet with its slot, and so learns how OVS translates the connection.
+ *
+ * A new connection gets its two entries in this order:
+ *
+ *   1. a packet of the pod: learn_in() writes the entry for packets from the wire, with until 0
+ *   2. a packet from the wire: shortcut_in() in past.h sets its field seen
+ *   3. a packet of the pod: learn_shortcut() begins the lease, learn_out() writes the other entry
+ *
+ * A renewal after a lease is steps 2 and 3.
  */
 #ifndef __LEARN_H
 #define __LEARN_H
@@ -169,7 +177,10 @@ static __always_inline void put_shortcut(const struct tuple *t, int v6, struct s
 		counts->created++;
 }
 
-/* Reports whether s is the entry for packets from the wire as OVS translates now. */
+/*
+ * Reports whether s is the entry for packets from the wire as OVS translates now: such a packet
+ * gets the addresses that the pod's packet had, exchanged.
+ */
 static __always_inline int is_learned_in(const struct shortcut *s, const struct slot *slot)
 {
 	return addr_eq(&s->src, &slot->t.dst) && addr_eq(&s->dst, &slot->t.src) &&
@@ -179,8 +190,9 @@ static __always_inline int is_learned_in(const struct shortcut *s, const struct 
 }
 
 /*
- * Writes the entry for packets from the wire as OVS translates now. It is not valid yet. The entry
- * has the MAC addresses that the pod used, exchanged. old: the entry in its place, or NULL.
+ * Writes the entry for packets from the wire as OVS translates now. It is not valid yet, because
+ * its lease has not begun. The entry has the MAC addresses that the pod used, exchanged:
+ * enters_ovs() has stored them in this order. old: the entry in its place, or NULL.
  */
 static __noinline int learn_in(const struct tuple *wire, const struct slot *slot,
 			       struct shortcut *old)
@@ -213,7 +225,10 @@ static __always_inline int is_learned_out(const struct shortcut *s, const struct
 	       same_macs(s->macs, macs) && s->device == slot->device && is_mac(s->from, slot->macs);
 }
 
-/* Renews or writes the entry for packets of the pod. out: as they are after OVS. */
+/*
+ * Renews or writes the entry for packets of the pod. out and macs: as the packet is after OVS. len:
+ * length of the longest packet that OVS is known to let through.
+ */
 static __noinline int learn_out(const struct slot *slot, const struct tuple *out, const void *macs,
 				__u32 len, __u64 now)
 {
@@ -287,7 +302,7 @@ static __noinline __u32 learn_length(const struct slot *slot, __u32 len)
 	return len;
 }
 
-/* Learns from a packet of the slot that has left OVS. */
+/* Learns from a packet that has left OVS, if it is the one that the slot remembers. */
 static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *slot, __u64 now)
 {
 	struct tuple out, wire = {};
@@ -302,7 +317,7 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *s
 	if (is_geneve_port(p.proto, out.dport))
 		return;
 
-	slot->hops -= p.hops;
+	slot->hops -= p.hops; /* from now on the decrement of TTL or hop limit by OVS */
 	if (slot->hops > MAX_HOPS || slot->epoch != current_epoch() ||
 	    slot->print != print_of(skb, &p))
 		return;
@@ -320,6 +335,7 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *s
 		return;
 	}
 
+	/* the connection ends, or begins anew: neither direction has a valid entry */
 	if (p.flags & (TCP_ENDS | TCP_SYN)) {
 		s->until = 0;
 		s->seen = 0;
@@ -331,6 +347,7 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *s
 	if (s->seen != seen_in(slot->epoch))
 		return;
 
+	/* both directions have gone through OVS: renew both leases */
 	s->seen = 0;
 	slot->used = s->used;
 	s->used = 0;
@@ -343,7 +360,7 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *s
 	learn_out(slot, &out, p.eth, len, now);
 }
 
-/* Handles a packet that OVS has sent, with its final reason. */
+/* Handles a pod's packet that OVS has sent to the uplink, with its final reason. */
 static __noinline int leaves_ovs(struct __sk_buff *skb, __u32 reason)
 {
 	__u32 number = skb->tc_index - 1;

@@ -92,9 +92,10 @@ type objects struct {
 	gatewayVariables
 }
 
-// Open loads the programs of the layout. It adopts maps that an earlier Open has pinned. A pinned map
-// whose keys, values or size are of another version is unpinned, and starts empty. Open attaches
-// nothing: programs that an earlier Open attached stay until AttachUplink and AttachBridge.
+// Open loads the programs of the layout. It adopts maps that an earlier Open has pinned. A pinned
+// map whose keys, values or size are of another version is unpinned, and starts empty. Open
+// attaches nothing: programs that an earlier Open attached stay until AttachUplink and
+// AttachBridge.
 func Open(opts Options) (*Gateway, error) {
 	if err := opts.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("check gateway config: %w", err)

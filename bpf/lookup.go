@@ -65,7 +65,8 @@ func OpenLookup(opts LookupOptions) (*Lookup, error) {
 // Sync writes new and changed entries before it deletes stale ones, so a frontend in both sets
 // always has an entry. writes is the number of entries that it has written or deleted. Sync is not
 // atomic; it may be repeated after an error. It leaves out entries without room, and this is not an
-// error: Unwritten returns their number. After an error, it returns the number as of the Sync before.
+// error: Unwritten returns their number. After an error, it returns the number as of the Sync
+// before.
 func (l *Lookup) Sync(want map[verdict.ServiceKey]netip.AddrPort) (writes int, err error) {
 	entries, err := lookupEntries(want)
 	if err != nil {

@@ -229,8 +229,8 @@ func (m *Monitor) Read() (Sample, error) {
 // SetDeadline sets the deadline of Read. The zero Time means none.
 func (m *Monitor) SetDeadline(t time.Time) { m.reader.SetDeadline(t) }
 
-// Missed returns the number of wanted packets without a sample since OpenMonitor: above the rate, or
-// because Read was too slow.
+// Missed returns the number of wanted packets without a sample since OpenMonitor: above the rate,
+// or because Read was too slow.
 func (m *Monitor) Missed() (n uint64, err error) {
 	if err := m.coll.Variables["missed"].Get(&n); err != nil {
 		return 0, fmt.Errorf("read what was left out: %w", err)

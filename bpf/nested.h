@@ -62,6 +62,7 @@ struct device {
 };
 _Static_assert(sizeof(struct device) == 32, "device is shared with Go");
 
+/* By VLAN tag: for packets from the wire. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, VLAN_IDS);
@@ -70,7 +71,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } nested_tags SEC(".maps");
 
-/* By the interface index of the host's end. */
+/* By the interface index of the host's end of a pod's veth: for packets of the pod. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, VLAN_IDS);
@@ -99,6 +100,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } nested_frags SEC(".maps");
 
+/* Packets and bytes, by enum nested_reason. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, NESTED_REASON_MAX);

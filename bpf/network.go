@@ -121,8 +121,8 @@ func readNetworks(m *ebpf.Map) (internal, external []netip.Prefix, err error) {
 }
 
 // internalBits are the digests of internal networks, which the programs read for each packet: see
-// may_be_internal4 and may_be_internal6 in prefix.h. A network has the bits of all of its addresses.
-// Networks that differ only after the index share bits.
+// may_be_internal4 and may_be_internal6 in prefix.h. A network has the bits of all of its
+// addresses. Networks that differ only after the index share bits.
 type internalBits struct {
 	v4 [portWords]uint64 // indexed by the first 16 bits, as the programs load them from memory
 	v6 [hostWords]uint64 // indexed by a hash of the first 48 bits

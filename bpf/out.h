@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Decides which of OVN's packets may leave the node, and which exchanges are learned. */
+/*
+ * Decides packets that OVN sends to the uplink, and packets that the host sends through the bridge.
+ * Each function returns a reason, in the order of docs/verdicts.md. Begin with from_ovn() and
+ * from_host() at the end. They change only the map ns, which remembers exchanges of OVN for their
+ * replies.
+ */
 #ifndef __OUT_H
 #define __OUT_H
 
@@ -13,6 +18,10 @@
 #include "prefix.h"
 #include "verdict.h"
 
+/*
+ * Stops packets that OVN should have translated. Returns REASON_OUT for others. The short path in
+ * quick.h uses it, too.
+ */
 static __always_inline int guard4(__be32 src, __be32 dst)
 {
 	if (in_prefixes4(dst, cfg.svc4, cfg.svc4_count) ||
@@ -67,6 +76,7 @@ __noinline int tunnel_from_ovn(const struct packet *p)
 	return may_tunnel_to(&dst, p->v6, is_mapped(p, &dst)) ? -1 : REASON_POD_TUNNEL;
 }
 
+/* Reports whether ARP is from the tunnel address of the userspace datapath. */
 static __noinline int encap_arp(struct __sk_buff *skb)
 {
 	struct arp_packet a;
@@ -78,7 +88,10 @@ static __noinline int encap_arp(struct __sk_buff *skb)
 	return addr_eq(&spa, &cfg.encap);
 }
 
-/* Learns an exchange without a local port that would identify its replies. */
+/*
+ * Adds an exchange without ports to the map ns, or renews it. Its replies have no local port that
+ * would identify them.
+ */
 static __noinline int learn_exchange(const struct packet *reply)
 {
 	struct seen now = { .ns = bpf_ktime_get_ns() };
@@ -114,8 +127,8 @@ static __always_inline int is_of_socket(struct __sk_buff *skb, const struct pack
 }
 
 /*
- * The packet must be well formed, with an address of the router as source. If the host would
- * receive the replies, only the host may send. Otherwise a pod could impersonate it.
+ * Decides well-formed packets with an address of the router as source, and learns exchanges. If the
+ * host would receive the replies, only the host may send. Otherwise a pod could impersonate it.
  */
 static __always_inline int learn(struct __sk_buff *skb, const struct packet *p)
 {
@@ -223,6 +236,10 @@ static __noinline int by_addresses(const struct packet *p, int parsed)
 	return kind == ADDR_HOST || is_from_service(p) ? REASON_HAIRPIN : -1;
 }
 
+/*
+ * Decides IP from OVN. trusted: it has the node's MAC address. Rules about addresses apply to
+ * malformed packets, too, because parse() still sets the addresses if the fixed header is complete.
+ */
 static __noinline int ip_from_ovn(struct __sk_buff *skb, int trusted)
 {
 	int is4 = skb->protocol == bpf_htons(ETH_P_IP), parsed, reason;
@@ -274,6 +291,7 @@ __noinline int from_ovn(struct __sk_buff *skb)
 	return arp_may_leave(skb);
 }
 
+/* Reports whether the host's packet is for OVN: to a Service, or to a masquerade network. */
 static __always_inline int is_hairpin_prefix(const struct packet *p)
 {
 	if (p->v6)

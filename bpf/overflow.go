@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overflow holds the wanted entries that a full table has no room for. A full table is not an error:
-// it keeps the wanted entries that it has, and the others are written as soon as there is room.
-// Unwritten of Gateway, Sock and Lookup returns their number.
+// overflow holds the wanted entries that a full table has no room for. A full table is not an
+// error: it keeps the wanted entries that it has, and the others are written as soon as there is
+// room. Unwritten of Gateway, Sock and Lookup returns their number.
 type overflow[K comparable, V any] map[K]V
 
 // add records the entries of want whose keys had no room.
@@ -52,8 +52,8 @@ func writeOverflow[K, V comparable](o overflow[K, V], m *ebpf.Map) (tableWrites[
 // isFull reports whether a write failed because the table has no room for a new entry.
 func isFull(err error) bool { return errors.Is(err, unix.E2BIG) }
 
-// Unwritten returns the number of wanted entries without room, by table. Tables with room for all are
-// included, with 0.
+// Unwritten returns the number of wanted entries without room, by table. Tables with room for all
+// are included, with 0.
 func (g *Gateway) Unwritten() map[string]int {
 	return map[string]int{"host_addrs": g.unwrittenAddrs, "services": len(g.unwritten)}
 }

@@ -53,22 +53,24 @@ enum fragment {
 	FRAG_LATER,
 };
 
+/* The fields of an IP packet that the rules use. Those that the packet does not have are zero. */
 struct packet {
 	struct addr src;
 	struct addr dst;
-	__u32 l4; /* offset of the transport header */
-	__u32 frag_id;
-	__be16 sport; /* TCP, UDP, SCTP */
+	__u32 l4;      /* offset of the transport header */
+	__u32 frag_id; /* of the datagram, in network byte order */
+	__be16 sport;  /* TCP, UDP, SCTP */
 	__be16 dport;
 	__be16 echo_id; /* ICMP */
-	__u8 proto;
+	__u8 proto;	/* after the extension headers */
 	__u8 icmp_type;
 	__u8 icmp_code;
-	__u8 frag;
+	__u8 frag; /* enum fragment */
 	__u8 v6;
 	__u8 pad;
 };
 
+/* The first eight bytes of TCP, UDP or SCTP, of which only the ports are used, or of ICMP. */
 struct l4_start {
 	union {
 		struct {
@@ -85,6 +87,7 @@ struct l4_start {
 	__be16 sequence;
 };
 
+/* Reports whether it is ICMP of its IP version. A later fragment may be, too. */
 static __always_inline int is_icmp(const struct packet *p)
 {
 	return p->v6 ? p->proto == IPPROTO_ICMPV6 : p->proto == IPPROTO_ICMP;
@@ -105,7 +108,10 @@ static __always_inline int has_ports(__u8 proto)
 	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP;
 }
 
-/* Eight bytes are enough, and the minimum that an ICMP error must quote (RFC 792). */
+/*
+ * Reads ports, or the ICMP header. Returns -1 if the packet is too short. Eight bytes are enough,
+ * and the minimum that an ICMP error must quote (RFC 792).
+ */
 static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
 {
 	struct l4_start h;
@@ -127,6 +133,7 @@ static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
 	return 0;
 }
 
+/* Stores an IPv4 address as struct addr. */
 static __always_inline void map4(struct addr *a, __be32 ip)
 {
 	a->w[0] = 0;

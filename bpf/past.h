@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Sends packets past OVS, in both directions. */
+/*
+ * Sends packets past OVS by their shortcuts, in both directions: shortcut_in() from the wire to a
+ * pod, from_pod() from a pod to the wire. send_past() is also for packets of the host.
+ */
 #ifndef __PAST_H
 #define __PAST_H
 
@@ -222,6 +225,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u32 mark)
 		observe(skb, s, &seen, &t, now);
 		return TC_ACT_UNSPEC;
 	}
+	/* OVS, or a rule for packets that leave OVS, may drop such a packet */
 	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))
 		return TC_ACT_UNSPEC;
 

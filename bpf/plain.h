@@ -25,6 +25,7 @@
 #define TCP_CHECK_OFFSET 16
 #define UDP_CHECK_OFFSET 6
 
+/* Such a packet: pointers to its headers, and the fields that are compared. */
 struct plain {
 	void *eth;
 	void *ip;
@@ -54,6 +55,7 @@ static __always_inline int plain_l4(struct plain *p, void *end)
 	return 1;
 }
 
+/* Reads an IPv4 packet. The caller has checked that the header and eight bytes are present. */
 static __always_inline int plain4(struct __sk_buff *skb, struct plain *p, struct tuple *t,
 				  void *end)
 {
@@ -120,6 +122,7 @@ static __always_inline int plain(struct __sk_buff *skb, struct plain *p, struct 
 		return 0;
 	}
 
+	/* both ports, and then proto, origin and the padding, as one word each */
 	*(__u32 *)&t->sport = *(__u32 *)p->l4;
 	*(__u32 *)&t->proto = p->proto | origin << 8;
 	return 1;

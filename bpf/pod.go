@@ -100,8 +100,8 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 	return g.ForgetShortcuts() // also packets inside OVS, whose slots have the former lengths
 }
 
-// assignNumber returns an unused number for a device: its index in pod_received, the packets that its
-// pod receives past the device's own counters. The counts begin at zero.
+// assignNumber returns an unused number for a device: its index in pod_received, the packets that
+// its pod receives past the device's own counters. The counts begin at zero.
 func (g *Gateway) assignNumber(ifindex uint32) (uint32, error) {
 	taken := make(map[uint32]bool)
 

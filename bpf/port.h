@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The owner of a packet with ports. */
+/* The owner of a packet with ports: see port_owner(). */
 #ifndef __PORT_H
 #define __PORT_H
 
@@ -104,7 +104,11 @@ __noinline int is_of_host(struct __sk_buff *skb, const struct packet *p, int quo
 	return has;
 }
 
-/* Decides by port. quoted: p is the reversed quote of an ICMP error. */
+/*
+ * Decides by the local port: first frontends of Services, then OVN's own ports, which are the SNAT
+ * range and the connections in takeover. quoted: p is the reversed quote of an ICMP error. Then it
+ * opens no connection, because its flags are those of the quoted packet.
+ */
 static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, int quoted)
 {
 	__u32 owner = service_owner(p);

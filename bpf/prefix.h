@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The address ranges of the configuration. */
+/* The address ranges of the configuration, and the table of the cluster's networks. */
 #ifndef __PREFIX_H
 #define __PREFIX_H
 
@@ -52,6 +52,7 @@ static __always_inline int may_be_internal4(__be32 ip)
 	return test_port(internal4, ip);
 }
 
+/* first and second: words of the address, of which the digest has the first 48 bits. */
 static __always_inline int may_be_internal6(__be32 first, __be32 second)
 {
 	__u32 hash = (first ^ second << 16) * 0x9e3779b1 >> 20;

@@ -101,6 +101,7 @@ static __always_inline int quick_snat(const struct quick *q, __u16 port)
 	return REASON_SNAT_PORT;
 }
 
+/* Decides an echo reply to the node by its exchange. */
 static __always_inline int quick_reply(const struct ns_key *k)
 {
 	return seen_in_ns(k, ICMP_TIMEOUT) ? REASON_ICMP_ECHO_REPLY_NS : REASON_ICMP_ECHO_REPLY;
@@ -132,6 +133,10 @@ static __always_inline int quick_echo6(const struct ipv6hdr *ip6)
 	return quick_reply(&k);
 }
 
+/*
+ * Decides TCP and UDP to the node's own address by the destination port, as port_owner() does. A
+ * clear bit in special_ports saves its lookups.
+ */
 static __always_inline int quick_port(struct __sk_buff *skb, const struct quick *q)
 {
 	__u16 port = bpf_ntohs(q->tcp->dest);
@@ -227,6 +232,10 @@ static __always_inline int quick_udp_out(const struct udphdr *udp, void *end)
 	return REASON_OUT;
 }
 
+/*
+ * Decides TCP and UDP from the node's MAC address, if the rules before guard4() certainly do not
+ * apply: for tunnels, for packets to the host or from a Service, and for former addresses.
+ */
 static __always_inline int quick_out4(const struct iphdr *ip, void *end)
 {
 	if (may_be_host(ip->daddr) || *(__u8 *)ip != IP4_PLAIN)
@@ -259,6 +268,10 @@ static __always_inline int quick_out6(const struct ipv6hdr *ip6, void *end)
 	return guard6((void *)&ip6->saddr, (void *)&ip6->daddr);
 }
 
+/*
+ * Decides packets from OVN, except in local gateway mode, which has further rules. Its reasons are
+ * those of guard4().
+ */
 static __always_inline int quick_from_ovn(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Applies a shortcut to a packet: addresses, ports, TTL and checksums, as OVS would. */
+/*
+ * Applies a shortcut to a packet: addresses, ports, TTL and checksums, as OVS would. A checksum is
+ * the complement of a sum of 16-bit words. It is not computed again: the shortcut has the
+ * difference of this sum between old and new fields (RFC 1624), which is the same for all packets
+ * of a tuple.
+ */
 #ifndef __REWRITE_H
 #define __REWRITE_H
 
@@ -48,7 +53,11 @@ static __always_inline __u32 ports_of(const __be16 *sport)
 	return *(const __u32 *)sport;
 }
 
-/* Sets the differences of s for packets of t. Addresses, ports and hops of s must be set. */
+/*
+ * Sets the differences of s for packets of t: of the addresses (addr_diff), of the ports
+ * (port_diff), and of the addresses and the TTL or hop limit (ip_diff). Addresses, ports and hops
+ * of s must be set.
+ */
 static __always_inline void set_diffs(struct shortcut *s, const struct tuple *t, int v6)
 {
 	__u32 old = ports_of(&t->sport), new = ports_of(&s->sport);
@@ -110,10 +119,12 @@ static __always_inline void rewrite6(struct ipv6hdr *ip, const struct shortcut *
 }
 
 /*
- * Rewrites the packet. Packet pointers are invalid afterwards. IPv6 has no checksum that offsets
- * the addresses: with CHECKSUM_COMPLETE the helper counts their change in skb->csum, where it and
- * the change of the transport checksum cancel out. bpf_csum_update corrects that and fails
- * harmlessly for other packets.
+ * Rewrites the packet. Packet pointers are invalid afterwards.
+ *
+ * With CHECKSUM_COMPLETE, skb->csum is the NIC's sum of all bytes after the Ethernet header.
+ * bpf_l4_csum_replace() adds the change of the transport checksum to it. In IPv4, new addresses and
+ * TTL do not change the sum, because the header checksum changes by the opposite. IPv6 has no
+ * header checksum, so bpf_csum_update() adds ip_diff. It fails harmlessly for other packets.
  */
 static __always_inline void rewrite(struct __sk_buff *skb, struct plain *p,
 				    const struct shortcut *s)

@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// This file has the table of Services' frontends. Each change of the table has a change of the digest
-// of ports (digest.go) around it, which must cover all entries. If the table is full, the rest waits
-// in Gateway.unwritten.
+// This file has the table of Services' frontends. Each change of the table has a change of the
+// digest of ports (digest.go) around it, which must cover all entries. If the table is full, the
+// rest waits in Gateway.unwritten.
 
 // serviceCell returns k in the format of the programs.
 func serviceCell(k verdict.ServiceKey) gatewayServiceKey {

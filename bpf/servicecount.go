@@ -28,10 +28,10 @@ type ServiceCount struct {
 	Packets, Bytes uint64
 }
 
-// serviceCounts assigns cells of the array service_counts to Service ports. All frontends of a port,
-// such as its NodePort at several addresses, share one cell: service_slots leads from a frontend to
-// the index of its cell. While all cells are in use, the frontends of further ports wait in
-// uncounted.
+// serviceCounts assigns cells of the array service_counts to Service ports. All frontends of a
+// port, such as its NodePort at several addresses, share one cell: service_slots leads from a
+// frontend to the index of its cell. While all cells are in use, the frontends of further ports
+// wait in uncounted.
 type serviceCounts struct {
 	slots, counts *ebpf.Map // service_slots, service_counts
 	max           int       // number of cells; 0: nothing is counted
@@ -145,8 +145,8 @@ func (c *serviceCounts) release(k verdict.ServiceKey) error {
 	return nil
 }
 
-// assign makes a frontend count in its port's cell. If the port has no cell, it gets one whose counts
-// are zero. Without room, the frontend is uncounted, which is not an error.
+// assign makes a frontend count in its port's cell. If the port has no cell, it gets one whose
+// counts are zero. Without room, the frontend is uncounted, which is not an error.
 func (c *serviceCounts) assign(k verdict.ServiceKey, port ServicePort) error {
 	s := c.ports[port]
 	if s == nil {

@@ -21,8 +21,8 @@ const (
 )
 
 // ShortcutOptions configures shortcuts: established North-South connections of pods past OVS.
-// short.h says how they work. The zero value turns them off: no program is loaded for pods, and those
-// of the uplink have no code for them.
+// short.h says how they work. The zero value turns them off: no program is loaded for pods, and
+// those of the uplink have no code for them.
 type ShortcutOptions struct {
 	On      bool
 	Lease   time.Duration // how long an entry holds without OVS; 0: one second
@@ -39,8 +39,8 @@ var shortcutMaps = []string{
 	"slots",
 }
 
-// prepareShortcuts sets the sizes and constants for shortcuts in spec. If they are off, their maps are
-// as small as possible, and not pinned.
+// prepareShortcuts sets the sizes and constants for shortcuts in spec. If they are off, their maps
+// are as small as possible, and not pinned.
 func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 	o := opts.Shortcuts
 	if opts.podProgram() == "" {
@@ -248,12 +248,12 @@ type ShortcutCounts struct {
 }
 
 // Evicted returns about how many entries were evicted to make room for others. The kernel does not
-// count them. The result may fall by a few between two calls, because entries are created while they
-// are counted.
+// count them. The result may fall by a few between two calls, because entries are created while
+// they are counted.
 func (c ShortcutCounts) Evicted() uint64 { return c.Created - min(c.Created, uint64(c.Entries)) }
 
-// ReadShortcutCounts reads the counts from the maps pinned in pinDir. It returns ErrNoShortcuts while
-// shortcuts are off.
+// ReadShortcutCounts reads the counts from the maps pinned in pinDir. It returns ErrNoShortcuts
+// while shortcuts are off.
 func ReadShortcutCounts(pinDir string) (ShortcutCounts, error) {
 	var out ShortcutCounts
 

@@ -24,6 +24,10 @@
 
 const volatile __u32 slots_per_cpu = 1; /* Go sets it: a power of two */
 
+/*
+ * A packet that has entered OVS. The fields up to longest are for its shortcut. When the packet
+ * leaves OVS, it is identified by len, priority, sequence, start, print, id and flags.
+ */
 struct slot {
 	__u64 at; /* SLOT_FREE, SLOT_BUSY, or when its packet entered OVS */
 	struct tuple t;
@@ -38,9 +42,9 @@ struct slot {
 	__u32 sequence; /* of TCP */
 	__u32 start; /* the first word of the IP header, which has the TOS, and IPv6's flow label */
 	__u64 print;
-	__be16 id; /* of IPv4 */
-	__u8 hops;
-	__u8 flags;
+	__be16 id;  /* of IPv4 */
+	__u8 hops;  /* TTL or hop limit; learn_shortcut() replaces it by OVS's decrement */
+	__u8 flags; /* of TCP */
 	__u8 v6;
 	__u8 too_long; /* it has a valid entry, but is longer than that allows */
 	__u8 used;     /* the entry for packets from the wire was used since the last renewal */

@@ -6,6 +6,14 @@
 /*
  * Host to Service: translates the sockets of the host's network namespace when they connect or
  * send. A socket that queries its peer sees the frontend. No packet is modified.
+ *
+ *   connect      replaces the frontend by a backend, and stores both in sock_peers (TCP and UDP)
+ *   sendmsg      does the same for each packet of an unconnected UDP socket, with sock_exchanges
+ *   recvmsg      replaces the backend, as the source of a UDP packet, by the frontend
+ *   getpeername  does the same for the peer of a connected socket
+ *
+ * Each hook has a program for IPv4 and one for IPv6. A program returns 1 to let the call continue,
+ * and 0 to refuse it.
  */
 #include <linux/bpf.h>
 #include <linux/errno.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The host's sockets: types that the programs share with Go, and the tables. */
+/*
+ * The host's sockets: types that the programs share with Go, and the tables. A frontend leads to a
+ * numbered set of backends: sock_frontends has the set's number and size, and sock_backends has its
+ * slots. The other maps remember choices, for replies and for later connections.
+ */
 #ifndef __SOCK_H
 #define __SOCK_H
 
@@ -74,6 +78,7 @@ struct exchange_key {
 	__u32 reply; /* 1: peer is a backend, the value is the frontend */
 };
 
+/* From Go: where each frontend leads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 131072);
@@ -83,6 +88,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_frontends SEC(".maps");
 
+/* From Go: the backends of all sets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -111,7 +117,10 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_affinity SEC(".maps");
 
-/* Deleted with its socket: no other entry can evict it. */
+/*
+ * The peers of connected sockets. The kernel deletes an entry with its socket, and no other entry
+ * can evict it.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

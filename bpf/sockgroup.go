@@ -139,8 +139,8 @@ func compareBacks(a, b sockBack) int {
 	return cmp.Or(slices.Compare(a.Addr.W[:], b.Addr.W[:]), cmp.Compare(a.Port, b.Port))
 }
 
-// compareGroups orders groups by service key. The first of several groups owns a frontend that all of
-// them claim.
+// compareGroups orders groups by service key. The first of several groups owns a frontend that all
+// of them claim.
 func compareGroups(a, b *sockGroup) int {
 	return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.index, b.index))
 }

@@ -22,14 +22,14 @@ func (p *sockPlan) size() int {
 	return len(p.delFronts) + len(p.backKeys) + len(p.frontKeys) + len(p.delBacks)
 }
 
-// sockState plans changes of the tables. It has a copy of their contents, and the services from which
-// they follow. It does no I/O. The caller must apply each plan to the tables, or start over with a
-// state read from them.
+// sockState plans changes of the tables. It has a copy of their contents, and the services from
+// which they follow. It does no I/O. The caller must apply each plan to the tables, or start over
+// with a state read from them.
 //
 // In the tables, a frontend leads to a numbered set of backends, and several frontends may lead to
-// the same set. Each group has one set. If several groups claim a frontend, the first in the order of
-// compareGroups owns it, and the frontend leads to the set of this group. A frontend whose owner has
-// no backends leads to set 0, which means that it refuses connections.
+// the same set. Each group has one set. If several groups claim a frontend, the first in the order
+// of compareGroups owns it, and the frontend leads to the set of this group. A frontend whose owner
+// has no backends leads to set 0, which means that it refuses connections.
 type sockState struct {
 	// The contents of the tables, after the plans so far.
 	fronts map[sockFrontKey]sockFront
@@ -254,9 +254,9 @@ func (s *sockState) assign(g *sockGroup, won []sockFrontKey) (released uint32) {
 	return 0
 }
 
-// reusableSet returns a set without an owner to which only these frontends lead, or 0. Such a set can
-// be changed in place. With any other set, another group's frontend would briefly lead to the new
-// backends.
+// reusableSet returns a set without an owner to which only these frontends lead, or 0. Such a set
+// can be changed in place. With any other set, another group's frontend would briefly lead to the
+// new backends.
 func (s *sockState) reusableSet(fronts []sockFrontKey) uint32 {
 	users := make(map[uint32]int) // number of these frontends, by set
 

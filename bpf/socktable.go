@@ -200,8 +200,8 @@ func (s *Sock) replace(changed map[string][]*sockGroup) (int, error) {
 	return n + more, err
 }
 
-// resync reads the tables, and then sets them to exactly these services, which are all or some of the
-// wanted ones.
+// resync reads the tables, and then sets them to exactly these services, which are all or some of
+// the wanted ones.
 func (s *Sock) resync(services map[string][]*sockGroup) (int, error) {
 	if s.state != nil {
 		s.gone = append(s.gone, s.state.udp.gone()...)
@@ -242,8 +242,8 @@ func (s *Sock) load() (*sockState, error) {
 	return state, nil
 }
 
-// apply writes the plan to the tables, and returns the number of entries written or deleted. After an
-// error their contents are unknown, so the next call reads them.
+// apply writes the plan to the tables, and returns the number of entries written or deleted. After
+// an error their contents are unknown, so the next call reads them.
 func (s *Sock) apply(p sockPlan) (int, error) {
 	err := s.write(p)
 	if err != nil {

@@ -2,8 +2,9 @@ package bpf
 
 import "slices"
 
-// udpBackends finds the UDP backends that no service has any more, because sockets that are connected
-// to them must be destroyed. It counts the slots of each backend, in all sets of UDP frontends.
+// udpBackends finds the UDP backends that no service has any more, because sockets that are
+// connected to them must be destroyed. It counts the slots of each backend, in all sets of UDP
+// frontends.
 type udpBackends struct {
 	sets    map[uint32]bool // the sets of UDP frontends
 	count   map[sockBack]int

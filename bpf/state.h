@@ -11,6 +11,7 @@
 #define ICMP_TIMEOUT (60 * NSEC_PER_SEC)   /* conntrack uses 30 s */
 #define PROTO_TIMEOUT (600 * NSEC_PER_SEC) /* as conntrack's timeout for unknown protocols */
 
+/* The key of an exchange without ports. p->src is the remote side. */
 static __always_inline void ns_key(struct ns_key *k, const struct packet *p)
 {
 	k->remote = p->src;
@@ -28,7 +29,10 @@ static __always_inline int seen_in_ns(const struct ns_key *k, __u64 timeout)
 	return s && bpf_ktime_get_ns() - s->ns < timeout;
 }
 
-/* p->src is the remote side. Echo identifiers expire sooner, because other hosts reuse them. */
+/*
+ * Reports whether OVN recently began the exchange of p. p->src is the remote side. Echo identifiers
+ * expire sooner, because other hosts reuse them.
+ */
 static __always_inline int in_ns(const struct packet *p)
 {
 	struct ns_key k;
@@ -37,7 +41,7 @@ static __always_inline int in_ns(const struct packet *p)
 	return seen_in_ns(&k, is_icmp(p) ? ICMP_TIMEOUT : PROTO_TIMEOUT);
 }
 
-/* p->src is the remote side. */
+/* The key of a connection. p->src is the remote side. */
 static __always_inline void flow_key(struct flow_key *k, const struct packet *p)
 {
 	__builtin_memset(k, 0, sizeof(*k));

@@ -27,9 +27,9 @@ type Hooked struct {
 // filters before it.
 type FindFilter func(ifindex int, name string, egress bool) (ahead int, attached bool)
 
-// Hooks returns every hook of a layout with the device of its program, by the pins. It loads nothing.
-// The pin of a clsact filter's program does not show whether the filter is still there, so Hooks asks
-// clsact.
+// Hooks returns every hook of a layout with the device of its program, by the pins. It loads
+// nothing. The pin of a clsact filter's program does not show whether the filter is still there, so
+// Hooks asks clsact.
 func Hooks(pinDir string, layout verdict.Layout, clsact FindFilter) ([]Hooked, error) {
 	var out []Hooked
 

@@ -107,8 +107,8 @@ func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 	})
 }
 
-// deleteEntries deletes the entries of m that match and returns their number. An entry that cannot be
-// deleted does not stop it.
+// deleteEntries deletes the entries of m that match and returns their number. An entry that cannot
+// be deleted does not stop it.
 func deleteEntries[K, V any](m *ebpf.Map, match func(K, V) bool) (deleted int, err error) {
 	keys, err := findKeys(m, match)
 	for _, k := range keys {

@@ -59,14 +59,15 @@ struct config {
 	__u16 snat_first;
 	__u16 snat_count; /* 0: OVN owns no port, as in local gateway mode */
 	__u16 geneve_port;
-	__u16 vlan; /* the gateway network's tag; 0: untagged */
-	__u32 mtu;  /* maximum length of OVN's IP packets in local mode; 0: any */
-	__u8 has_encap;
-	__u8 has_node6;
-	__u8 local; /* gateway mode */
-	__u8 bfd;
-	__u8 in_sync;  /* OVN may announce addresses */
-	__u8 takeover; /* the takeover table has entries */
+	__u16 vlan;	/* the gateway network's tag; 0: untagged */
+	__u32 mtu;	/* maximum length of OVN's IP packets in local mode; 0: any */
+	__u8 has_encap; /* encap is set */
+	__u8 has_node6; /* node6 is set */
+	__u8 local;	/* local gateway mode */
+	__u8 bfd;	/* BFD is enabled */
+	__u8 in_sync;	/* OVN may announce addresses */
+	__u8 takeover;	/* the takeover table has entries */
+	/* numbers of prefixes in the arrays below */
 	__u8 svc4_count;
 	__u8 pod4_count;
 	__u8 svc6_count;
@@ -81,10 +82,11 @@ struct config {
 	struct addr node6;
 	struct addr encap;  /* of the userspace datapath */
 	struct addr gr_lla; /* link-local address OVN derives from node_mac */
+	/* networks of ClusterIPs, and of all pods */
 	struct prefix4 svc4[MAX_PREFIXES];
 	struct prefix4 pod4[MAX_PREFIXES];
-	struct prefix4 routable4[MAX_PREFIXES]; /* pods reachable from outside */
-	struct prefix4 masq4[MAX_PREFIXES];	/* addresses by which the host reaches OVN */
+	struct prefix4 routable4[MAX_PREFIXES]; /* of this node's pods that need no NAT */
+	struct prefix4 masq4[MAX_PREFIXES];	/* between host and OVN, never on the wire */
 	struct prefix4 tunnel4[MAX_PREFIXES];	/* to which pods may send tunnel packets */
 	struct prefix6 svc6[MAX_PREFIXES];
 	struct prefix6 pod6[MAX_PREFIXES];
@@ -194,11 +196,13 @@ struct port_bits {
 };
 _Static_assert(sizeof(struct port_bits) == 16384, "port_bits is shared with Go");
 
+/* A counter of one CPU. */
 struct cell {
 	__u64 packets;
 	__u64 bytes;
 };
 
+/* The counters of all reasons, by their number. */
 struct cells {
 	struct cell reason[REASON_MAX];
 };

@@ -132,7 +132,11 @@ static __always_inline int admitted(struct __sk_buff *skb, const struct packet *
 	return p->frag == FRAG_LATER ? later_fragment(p) : owner_reason(skb, p);
 }
 
-/* Decides IP from the wire. foreign: see arp_reason() in neigh.h. */
+/*
+ * Decides IP from the wire. foreign: see arp_reason() in neigh.h. The order of the checks matters:
+ * a spoofed source is dropped first, and an internal destination last, because only the reason
+ * shows whether the packet has a listener there.
+ */
 static __noinline int ip_reason(struct __sk_buff *skb, int foreign)
 {
 	struct packet p = {};

@@ -54,8 +54,8 @@ func (m Model) entersInternal(f *Frame) bool {
 	return isIP(f) && m.isInternal(f.IP.V6, f.IP.Dst) && !m.isHost(f.IP.Dst)
 }
 
-// reachesListener reports whether a packet to an internal address, decided by r, may be delivered: a
-// Service, a pod or OVN listens there, or the packet is a fragment, an ICMP error or a neighbour
+// reachesListener reports whether a packet to an internal address, decided by r, may be delivered:
+// a Service, a pod or OVN listens there, or the packet is a fragment, an ICMP error or a neighbour
 // solicitation for such a listener. The host's stack would forward all others.
 func (m Model) reachesListener(r Reason, dst netip.Addr) bool {
 	switch r {

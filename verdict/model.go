@@ -153,7 +153,8 @@ func (m Model) ovnHasBegun(p *Packet, now time.Duration) bool {
 	return ok && now-last < timeout
 }
 
-// Flow returns the connection that p belongs to, if p has ports. The source of p is the remote side.
+// Flow returns the connection that p belongs to, if p has ports. The source of p is the remote
+// side.
 func (p *Packet) Flow() FlowKey {
 	return FlowKey{
 		Proto:  p.Proto,

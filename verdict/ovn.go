@@ -65,8 +65,9 @@ func (m Model) withForeignTag(f *Frame) Decision {
 }
 
 // leaving decides IP packets that no other rule has stopped. In local gateway mode, two kinds go to
-// the host's stack: packets that are too long for the uplink, and packets with ports from the node's
-// address. Only packets from the node's address have replies that the gateway must recognize.
+// the host's stack: packets that are too long for the uplink, and packets with ports from the
+// node's address. Only packets from the node's address have replies that the gateway must
+// recognize.
 func (m Model) leaving(f *Frame) Decision {
 	p := &f.IP
 	fromNode := f.Whole && m.isNode(p.Src) && !p.isMapped(p.Src)

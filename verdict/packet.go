@@ -288,9 +288,9 @@ func (p *Packet) fragment(h []byte) Position {
 	return p.Position
 }
 
-// parseL4 reads ports, or the header of ICMP, from the IP packet b, and reports whether the packet is
-// long enough to have them. Of TCP it requires only eight bytes, because an ICMP error need not quote
-// more.
+// parseL4 reads ports, or the header of ICMP, from the IP packet b, and reports whether the packet
+// is long enough to have them. Of TCP it requires only eight bytes, because an ICMP error need not
+// quote more.
 func (p *Packet) parseL4(b []byte, l4 int) bool {
 	if p.Position == Later || !hasPorts(p.Proto) && !p.isICMP() {
 		return true
@@ -314,8 +314,8 @@ func (p *Packet) parseL4(b []byte, l4 int) bool {
 	return true
 }
 
-// parseICMP reads the body of the ICMP message in the IP packet b, which parse has found well formed:
-// the packet that an error quotes, or the target of neighbour discovery.
+// parseICMP reads the body of the ICMP message in the IP packet b, which parse has found well
+// formed: the packet that an error quotes, or the target of neighbour discovery.
 func (p *Packet) parseICMP(b []byte) {
 	var again Packet // parse does not keep the offset
 

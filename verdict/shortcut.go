@@ -46,8 +46,8 @@ func (s *Segment) tuple(fromWire bool) Tuple {
 	return Tuple{FromWire: fromWire, Proto: s.Proto, Src: s.Src, Dst: s.Dst}
 }
 
-// parseSegment reads the IP packet b. It returns nil if no shortcut can rewrite the packet: if it is
-// a fragment, has IP options or extension headers, is shorter than its length field says, or is
+// parseSegment reads the IP packet b. It returns nil if no shortcut can rewrite the packet: if it
+// is a fragment, has IP options or extension headers, is shorter than its length field says, or is
 // neither TCP nor UDP with a checksum.
 func parseSegment(b []byte, v6 bool) *Segment {
 	s := &Segment{Length: len(b)}

@@ -347,8 +347,8 @@ func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	return Default
 }
 
-// icmpError decides ICMP errors. An error is for the sender of the packet that it quotes, so it goes
-// where the reply to that packet would go.
+// icmpError decides ICMP errors. An error is for the sender of the packet that it quotes, so it
+// goes where the reply to that packet would go.
 func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 	reply := NotOurs // reason of the reply
 	if p.Quote != nil {

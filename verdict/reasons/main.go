@@ -62,8 +62,8 @@ func run(dir string) error {
 	)
 }
 
-// reason is an entry of the list. For example, constant NestedTag has the name nested_tag, the number
-// 47, and the class "wire dropped".
+// reason is an entry of the list. For example, constant NestedTag has the name nested_tag, the
+// number 47, and the class "wire dropped".
 type reason struct {
 	constant string // of package verdict
 	name     string // of the counter
@@ -206,8 +206,8 @@ func goTable(reasons []reason) []byte {
 	return b.Bytes()
 }
 
-// cHeader returns the text of reason.h: the enum of the reasons by number, and a macro for each class
-// that the programs distinguish, such as
+// cHeader returns the text of reason.h: the enum of the reasons by number, and a macro for each
+// class that the programs distinguish, such as
 //
 //	#define ovn_out(reason) ((reason) <= 55)
 //
@@ -277,8 +277,8 @@ func condition(members []reason, macro string) string {
 	return strings.Join(parts, " || ")
 }
 
-// interval returns the condition for the members from index first to last. It leaves out a bound that
-// no member exceeds.
+// interval returns the condition for the members from index first to last. It leaves out a bound
+// that no member exceeds.
 func interval(members []reason, first, last int) string {
 	low := fmt.Sprintf("(reason) >= %d", members[first].number)
 	high := fmt.Sprintf("(reason) <= %d", members[last].number)
