@@ -6,7 +6,9 @@ import (
 )
 
 // Accounts decides which Services, and which pods with host ports of each node, are served within
-// their budgets. Its methods must not be called concurrently.
+// their budgets. It has one Ledger for the Services of the cluster, and one for the pods of each
+// node, because a pod's host ports are in the tables of its node only. Its methods must not be
+// called concurrently.
 type Accounts struct {
 	shares   Shares
 	services *Ledger

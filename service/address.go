@@ -3,10 +3,7 @@ package service
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // parseAddrs parses addresses. It skips texts that are not addresses, because some fields may
@@ -61,61 +58,6 @@ func FamilyName(is4 bool) string {
 	return "IPv6"
 }
 
-// Protocol returns a port's protocol. An empty one means TCP.
-func Protocol(p corev1.Protocol) corev1.Protocol {
-	if p == "" {
-		return corev1.ProtocolTCP
-	}
-
-	return p
-}
-
-// Protocol numbers of IANA.
-const (
-	NumberTCP  = 6
-	NumberUDP  = 17
-	NumberSCTP = 132
-)
-
-// ProtocolNumber returns the number of a protocol that a Service can have.
-func ProtocolNumber(p corev1.Protocol) uint8 {
-	switch p {
-	case corev1.ProtocolUDP:
-		return NumberUDP
-	case corev1.ProtocolSCTP:
-		return NumberSCTP
-	}
-
-	return NumberTCP
-}
-
-// ProtocolOf returns the protocol of a number that a Service can have: TCP, UDP or SCTP.
-func ProtocolOf(number uint8) corev1.Protocol {
-	switch number {
-	case NumberUDP:
-		return corev1.ProtocolUDP
-	case NumberSCTP:
-		return corev1.ProtocolSCTP
-	}
-
-	return corev1.ProtocolTCP
-}
-
-// ProtocolName returns the name of a protocol number: TCP, UDP or SCTP. For other protocols it is
-// the number.
-func ProtocolName(number uint8) string {
-	if p := ProtocolOf(number); ProtocolNumber(p) == number {
-		return string(p)
-	}
-
-	return strconv.Itoa(int(number))
-}
-
-// isKnownProtocol reports whether a Service can have the protocol.
-func isKnownProtocol(p corev1.Protocol) bool {
-	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
-}
-
 // sourceRanges returns the ranges of one family in a Service's loadBalancerSourceRanges. Without
 // such a range all clients of the family are allowed, as in kube-proxy (newBaseServiceInfo). With
 // more than MaxSourceRanges no client is allowed.
@@ -136,7 +78,7 @@ func sourceRanges(ranges []string, is4 bool) []netip.Prefix {
 	return out
 }
 
-// noClient is the prefix of the unspecified address, from which no packet comes.
+// noClient is the prefix of the unspecified address alone, which no client has.
 func noClient(is4 bool) netip.Prefix {
 	a := netip.IPv6Unspecified()
 	if is4 {

@@ -9,6 +9,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
+// This file computes upper bounds of the entries and flows that an object needs in a node's tables.
+// They depend on the object and the settings alone, so the controller and all agents compute the
+// same.
+
 // flowCost has the numbers of OVN's flows on each node for one frontend, one node port and one
 // backend of a frontend. They are upper bounds for OVN 23.03 to 25.03 (TestServiceCost in
 // controller/nb).
@@ -52,7 +56,7 @@ func (s *Service) Units() Units {
 
 	u := Units{Addresses: len(s.External)}
 	for _, p := range s.Ports {
-		outside := len(s.External)
+		outside := len(s.External) // frontends of the port for clients outside
 		if p.NodePort != 0 {
 			outside += families
 		}
@@ -169,9 +173,10 @@ func (s *Service) rangeFlows(is4 bool) int {
 	return total
 }
 
-// outsidePrefixes returns an upper bound of the prefixes that cover what is outside of the ranges,
-// without computing them. Each node of the tree of prefixes on the way to a range has at most one
-// such prefix below it, and the first n levels of the tree have at most 2^n nodes.
+// outsidePrefixes returns an upper bound of the prefixes that cover the addresses outside of the
+// ranges, without computing them. In the binary tree of prefixes, each node on the way from the
+// root to a range has at most one such prefix beside the way. At a length of n bits, there are at
+// most as many such nodes as longer ranges, and at most 2^n.
 func outsidePrefixes(ranges []netip.Prefix) int {
 	var longer [129]int // the number of ranges whose prefix is longer than the index
 

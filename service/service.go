@@ -52,7 +52,7 @@ type Service struct {
 	Refused []error
 
 	cfg         Config
-	externalIPs []netip.Addr // those that are served
+	externalIPs []netip.Addr // sorted; those that are served
 
 	sourceRanges   []string                     // as in the Service
 	endpointSlices []*discoveryv1.EndpointSlice // by name
@@ -82,10 +82,9 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 	}
 
 	s := &Service{
-		Owner:         OwnerOfService(svc),
-		ExternalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
-		InternalLocal: svc.Spec.InternalTrafficPolicy != nil &&
-			*svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		Owner:           OwnerOfService(svc),
+		ExternalLocal:   isExternalLocal(svc),
+		InternalLocal:   isInternalLocal(svc),
 		Affinity:        affinity(svc),
 		HealthCheckPort: healthCheckPort(svc),
 		cfg:             cfg,
@@ -310,16 +309,24 @@ func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
 // DependsOnNodes reports whether the meaning of the Service depends on the cluster's nodes: it may
 // be served at their addresses, it treats nodes differently, or it has endpoints of hosts.
 func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) ||
-		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal ||
-		svc.Spec.InternalTrafficPolicy != nil &&
-			*svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal ||
-		len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0 ||
+	hasNodePort := slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
+	hasExternal := len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0
+
+	return hasNodePort || hasExternal || isExternalLocal(svc) || isInternalLocal(svc) ||
 		slices.ContainsFunc(eps, c.nodesMatter)
 }
 
-// nodesMatter reports whether the slice has hints, or may have endpoints of hosts: at a kept port,
-// or outside of the pod networks.
+func isExternalLocal(svc *corev1.Service) bool {
+	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func isInternalLocal(svc *corev1.Service) bool {
+	policy := svc.Spec.InternalTrafficPolicy
+	return policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal
+}
+
+// nodesMatter reports whether the slice has hints, or may have endpoints of hosts: at a port of
+// KeptPorts, or outside of the pod networks.
 func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 	for i := range slice.Ports {
 		if name, number, _ := targetPort(&slice.Ports[i]); IsKept(name.proto, number) {
@@ -360,8 +367,7 @@ func affinity(svc *corev1.Service) time.Duration {
 
 // healthCheckPort returns the node port of the load balancer's health check, or 0.
 func healthCheckPort(svc *corev1.Service) uint16 {
-	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer ||
-		svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer || !isExternalLocal(svc) {
 		return 0
 	}
 

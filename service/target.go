@@ -5,7 +5,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// targets maps each slice to its port numbers, by name and protocol of the service port. The
+// targets is an index of the port numbers in slices, by name and protocol of the service port. The
 // control plane has resolved named ports per slice. Slices with few ports are omitted, because a
 // search is as fast. In slices with many ports, a search for each port of the Service would cost
 // the product of both.
