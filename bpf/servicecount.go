@@ -36,9 +36,9 @@ type serviceCounts struct {
 	slots, counts *ebpf.Map // service_slots, service_counts
 	max           int       // number of cells; 0: nothing is counted
 
-	mu        sync.Mutex // guards the fields below
-	front     map[verdict.ServiceKey]ServicePort
-	ports     map[ServicePort]*serviceSlot
+	mu        sync.Mutex                         // guards the fields below
+	front     map[verdict.ServiceKey]ServicePort // counted frontends
+	ports     map[ServicePort]*serviceSlot       // their ports
 	free      []uint32                           // released cells
 	next      uint32                             // the first cell that was never used
 	uncounted map[verdict.ServiceKey]ServicePort // frontends whose port has no cell

@@ -165,7 +165,10 @@ static __always_inline int has_our_tag(struct __sk_buff *skb)
 	       skb->protocol != bpf_htons(ETH_P_8021Q) && skb->protocol != bpf_htons(ETH_P_8021AD);
 }
 
-/* Reports whether the packet is of another network, by its tag. */
+/*
+ * Reports whether the packet may be of another network, by its tag, for the short path. A priority
+ * tag counts, too: from_wire() decides whether the packet is.
+ */
 static __always_inline int is_foreign(struct __sk_buff *skb)
 {
 	if (!cfg.vlan)
