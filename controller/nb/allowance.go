@@ -15,30 +15,37 @@ import (
 )
 
 // Allowance bounds how much one Commit changes in the load balancers and port groups of some owners.
-// Its unit is a flow of each node: a VIP that is added, removed or changed is vipUnits, and one more
-// for each backend that it gets or loses. A port group with other members is groupUnits. OVN needs
-// about 0.3 ms for a unit, and nothing else of the cluster proceeds meanwhile.
+// Its unit is about one flow on each node. OVN needs about 0.3 ms for a unit, and nothing else of the
+// cluster proceeds meanwhile (docs/decisions/0041-pace-of-load-balancers.md).
 //
-// Each VIP changes as a whole: if it moves from one load balancer to another, both are written in
-// the same transaction. The last VIP may exceed the allowance. Ports always leave port groups, and
-// join those that isolate them.
+// Changes cost:
+//   - A VIP that is added, removed or changed: vipUnits, and one unit for each backend that it gets or
+//     loses.
+//   - A load balancer of which something else changes: vipUnits for each of its VIPs, and one unit for
+//     each of their backends, because OVN makes their flows again.
+//   - A port group with other members: groupUnits.
+//
+// A change is made while units are left, so the last one may exceed the allowance. Other changes are
+// held: the database keeps the old state until a later commit. Each VIP changes as a whole: if it moves
+// from one load balancer to another, both are written in the same transaction. Ports always leave port
+// groups, and always join those that isolate them.
 type Allowance struct {
-	Left float64 // may be negative afterwards
-	// Relabelled has the pods whose changes of port groups count. Those of other pods have another
-	// cause than the pod, or the pod is new.
+	Left float64 // units; Commit spends them, and may leave a negative number
+	// Relabelled has the pods whose changes of port groups count. Port groups of other pods are not
+	// limited: such a pod is new, or another object has caused the change.
 	Relabelled map[plan.Key]struct{}
-	// Share returns the part of its units that a VIP of an owner counts; nil stands for all. A
-	// node port is one frontend with a VIP for each node.
+	// Share returns the part of its units that a VIP of an owner counts, from 0 to 1; nil stands for
+	// 1. A node port is one frontend with a VIP for each node.
 	Share func(owner plan.Key, vip string) float64
-	// Held has the owners whose load balancers or port groups are not yet as planned, and the VIPs
-	// that each of them no longer has but the database does.
+	// Held is the result: the owners with held changes, and for each the VIPs that the database still
+	// has although the owner no longer wants them.
 	Held map[plan.Key][]string
 }
 
 const (
-	// vipUnits are the flows that OVN makes on each node of a VIP without backends.
+	// vipUnits is the number of flows that OVN makes on each node for a VIP without backends.
 	vipUnits = 4
-	// groupUnits are the units of a port group that gets or loses members in a commit, however many.
+	// groupUnits is the cost of a port group that gets or loses members in a commit, however many.
 	groupUnits = 6
 )
 
@@ -51,8 +58,7 @@ func (a *Allowance) hold(key plan.Key, leaving ...string) {
 	a.Held[key] = append(a.Held[key], leaving...)
 }
 
-// groupChanges are the port groups whose members change in a batch, by the allowance that has paid
-// for them.
+// groupChanges has, for each allowance, the UUIDs of the port groups that it has paid for in a batch.
 type groupChanges map[*Allowance]map[string]struct{}
 
 // pay spends the allowance on a port group, unless it has paid for it already.
@@ -68,14 +74,18 @@ func (g groupChanges) pay(a *Allowance, group string) {
 }
 
 // holdsMembership reports whether an existing port must not join a port group now, because this
-// exceeds the allowance of its owner. Otherwise, it spends the allowance.
+// exceeds the allowance of its owner. Otherwise, it spends the allowance. group is the UUID of the
+// parent, which may be of another table.
 func (b *batch) holdsMembership(r *record, p membership, group string) bool {
 	a := b.paysForGroups(r, p.parent.table)
 	if a == nil {
 		return false
 	}
 
-	if _, hasPaid := b.groups[a][group]; !hasPaid && a.Left <= 0 && slices.Contains(r.access, p.parent.name) {
+	_, hasPaid := b.groups[a][group]
+	mayWait := slices.Contains(r.access, p.parent.name) // the group does not isolate the port
+
+	if !hasPaid && a.Left <= 0 && mayWait {
 		a.hold(r.key)
 		return true
 	}
@@ -155,7 +165,9 @@ func (c *vipChange) rank() int {
 	return 2
 }
 
-// restrict leaves out the changes of the owner's load balancers that exceed the allowance.
+// restrict leaves out the changes of the owner's load balancers that exceed the allowance. First,
+// holdRows decides on load balancers in which something else than VIPs changes. Then, holdVIPs decides
+// on each VIP, except those of held load balancers.
 func (b *batch) restrict(key plan.Key, a *Allowance) {
 	rows := b.balancerRows(key)
 	b.holdRows(key, a, rows)
@@ -190,8 +202,8 @@ func (b *batch) balancerRows(key plan.Key) []*balancerRow {
 	return rows
 }
 
-// holdRows spends the allowance on load balancers of which something else than VIPs changes: OVN
-// makes the flows of all their VIPs again. It marks those that exceed the allowance as held.
+// holdRows spends the allowance on load balancers of which something else than VIPs changes. It marks
+// those that exceed the allowance as held.
 func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 	for _, r := range rows {
 		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
@@ -212,13 +224,14 @@ func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 	}
 }
 
-// holdVIPs spends the allowance on changes of VIPs. It returns the VIPs of load balancers in
-// which not all changes are made now.
+// holdVIPs spends the allowance on changes of VIPs. It returns the VIPs to write for each load balancer
+// in which not all changes are made now: the planned ones, but held VIPs as they are in the database.
 func (a *Allowance) holdVIPs(key plan.Key, rows []*balancerRow) map[*balancerRow]map[string]string {
 	partial := map[*balancerRow]map[string]string{}
 
 	for _, c := range a.vipChanges(key, rows) {
-		if a.Left > 0 && !slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.isHeld }) {
+		isRowHeld := slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.isHeld })
+		if a.Left > 0 && !isRowHeld {
 			a.Left -= c.units
 			continue
 		}
@@ -246,9 +259,10 @@ func (a *Allowance) holdVIPs(key plan.Key, rows []*balancerRow) map[*balancerRow
 	return partial
 }
 
-// applyHold makes a load balancer stay as it is if it is held, and otherwise have these VIPs.
+// applyHold changes the batch so that a load balancer stays as it is if it is held, and otherwise gets
+// these VIPs.
 func (b *batch) applyHold(key plan.Key, r *balancerRow, vips map[string]string) {
-	isEmptyInsert := r.stale == nil && r.record.old == nil && len(vips) == 0
+	isEmptyInsert := r.stale == nil && r.record.old == nil && len(vips) == 0 // all VIPs of a new one are held
 
 	switch {
 	case r.isHeld || isEmptyInsert:
@@ -261,12 +275,13 @@ func (b *batch) applyHold(key plan.Key, r *balancerRow, vips map[string]string) 
 	}
 }
 
-// vipChanges returns the differences between what the rows have and what is wanted, in the order
-// in which they are made. The changes of one load balancer follow each other, because OVN makes
-// the flows of all VIPs of a load balancer again if one of them changes.
+// vipChanges returns the differences between the VIPs that the rows have and those that are wanted, in
+// the order in which they are made. The changes of one load balancer follow each other, because OVN
+// makes the flows of all VIPs of a load balancer again if one of them changes.
 func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	type identity struct{ protocol, vip string }
 
+	// Find the VIPs that differ, and the load balancers in which they do.
 	found := map[identity]*vipChange{}
 
 	for _, r := range rows {
@@ -292,6 +307,7 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 		}
 	}
 
+	// Compare each VIP in all of these load balancers.
 	changes := slices.Collect(maps.Values(found))
 	for _, c := range changes {
 		for _, r := range c.rows {
@@ -344,8 +360,8 @@ func vipsOf(m model.Model) map[string]string {
 	return vips
 }
 
-// differs reports whether a load balancer's place or a column other than its VIPs changes. OVN
-// then makes all of its flows again.
+// differs reports whether something else than VIPs changes in an existing load balancer: another column,
+// or the switches, routers and groups that refer to it.
 func (b *batch) differs(r *record) bool {
 	m, columns, err := r.desired(b.cache.DatabaseModel(), b.uuidNamed)
 	if err != nil {

@@ -15,27 +15,34 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// batch is the difference between the current and the planned rows of some owners.
+// batch is the difference between the current and the planned rows of some owners. It has two steps:
+//
+//  1. add, for each owner, divides its rows into planned ones (records), with the existing row of each,
+//     and existing ones that are not planned (stale).
+//  2. operations resolves the references between rows, which may be new rows of other owners of the
+//     batch. It returns the transaction: inserts and updates, changes of parents' columns that refer to
+//     rows, and deletions.
 type batch struct {
 	cache   *cache.TableCache
 	schema  ovsdb.DatabaseSchema
 	records map[plan.Key][]*record
 	stale   map[plan.Key][]staleRow
 	found   map[ref]model.Model    // rows looked up by name; nil: no such row
-	members *members               // as of the beginning of the batch, after first use
-	writes  map[string]model.Model // rows that operations change and delete; see echoes
+	members *members               // which rows refer to a row, as of the beginning of the batch
+	writes  map[string]model.Model // rows as written, by UUID; nil: deleted; see echoes
 	allowed map[plan.Key]*Allowance
-	groups  groupChanges
-	serial  int
+	groups  groupChanges // port groups that the allowances have paid for
+	serial  int          // of the last new row
 }
 
 // staleRow is a row that its owner no longer plans.
 type staleRow struct {
 	table, uuid string
 	row         model.Model
-	keep        map[string]string // the VIPs that it keeps until a later commit; nil: it is deleted
+	keep        map[string]string // VIPs that a load balancer keeps until a later commit; nil: it is deleted
 }
 
+// newBatch returns an empty batch. Owners without an allowance are not limited.
 func newBatch(conn client.Client, m *members, allowed map[plan.Key]*Allowance) *batch {
 	m.begin(conn.Cache())
 
@@ -52,8 +59,8 @@ func newBatch(conn client.Client, m *members, allowed map[plan.Key]*Allowance) *
 	}
 }
 
-// add compares one owner: which planned rows exist, which are new and which existing rows are
-// stale.
+// add adds one owner: it finds which planned rows exist, which are new, and which existing rows are
+// stale. It then leaves out the changes that exceed the owner's allowance.
 func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	if b.cache == nil {
 		return ErrNotConnected
@@ -70,6 +77,7 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 
 	b.records[key] = b.newRecords(key, rows, have)
 
+	// newRecords has removed the planned rows from have.
 	for identity, remaining := range have {
 		for _, m := range remaining {
 			b.stale[key] = append(b.stale[key], staleRow{table: identity.table, uuid: uuidOf(m), row: m})
@@ -100,7 +108,7 @@ func (b *batch) newRecords(key plan.Key, rows []plan.Row, have map[ref][]model.M
 		r := newRecord(key, row)
 
 		identity := ref{r.table, r.id}
-		if !tables[r.table].hasIDs && !ownedByPort(r.table) {
+		if !tables[r.table].hasIDs && !ownedByPort(r.table) { // owned does not find its rows
 			r.old = b.lookup(identity)
 		} else if same := have[identity]; len(same) > 0 {
 			r.old, have[identity] = same[0], same[1:]
@@ -135,7 +143,9 @@ func (b *batch) hasColumn(table, column string) bool {
 	return ok
 }
 
-// owned returns the rows with the owner's key, by table and ID.
+// owned returns the rows of the owner, by table and ID. Several rows may have the same ID, for example
+// after two controllers have written at the same time. Rows of Load_Balancer_Group are left out, because
+// they do not name their owner.
 func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 	have := map[ref][]model.Model{}
 
@@ -200,9 +210,9 @@ func (b *batch) lookup(r ref) model.Model {
 	return b.found[r]
 }
 
-// operations returns the transaction that makes the difference. It is empty if there is none. A
-// key that refers to a row that neither exists nor is inserted is left out and gets its error in
-// errs.
+// operations returns the transaction that makes the current rows equal to the planned ones. It is empty
+// without a difference. A key that refers to a row that neither exists nor is inserted is left out, and
+// gets its error in errs.
 func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	targets := b.resolve(errs)
 
@@ -225,7 +235,7 @@ func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovs
 	var ops, removals []ovsdb.Operation
 
 	resolve := func(r ref) string { return targets[r] }
-	additions := map[addition][]string{}
+	additions := map[addition][]string{} // UUIDs of rows, by the column that they are added to
 
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, r := range b.records[key] {
@@ -286,9 +296,9 @@ func (b *batch) staleOps(errs map[plan.Key]error) (ops []ovsdb.Operation, roots 
 	return ops, roots
 }
 
-// resolve finds the UUID of every referenced row, or its name in this transaction. It drops the
-// keys whose references do not exist. Other keys may refer to rows of a dropped key, so it repeats
-// until nothing changes.
+// resolve returns the UUID of every referenced row, or the name of a new row in this transaction. It
+// drops the keys whose references do not exist, with an error in errs. Other keys may refer to rows of a
+// dropped key, so it repeats until no key is dropped.
 func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	for {
 		targets := map[ref]string{}
@@ -317,8 +327,9 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	}
 }
 
-// resolveKey adds the rows that the records refer to to targets. It returns the first reference
-// to a row that does not exist, or to a column that the schema lacks.
+// resolveKey adds the existing rows that the records of a key refer to, or that must refer to them, to
+// targets. It returns the first reference to a row that does not exist, or a column that the schema
+// lacks as a ref of "Table.column". It returns nil if all exist.
 func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 	for _, r := range records {
 		for _, p := range r.parents {
@@ -392,7 +403,8 @@ func (b *batch) write(r *record, m model.Model, columns []string) (*ovsdb.Operat
 	}, nil
 }
 
-// difference returns the columns of the existing row, or of an empty one, that differ from want.
+// difference returns the columns of want that differ from the existing row, or from the defaults of a
+// new one, with their values in want.
 func (b *batch) difference(r *record, want model.Model, columns []string) (ovsdb.Row, error) {
 	row := ovsdb.Row{}
 	table := b.schema.Table(r.table)

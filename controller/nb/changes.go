@@ -27,6 +27,8 @@ func newChangeHandler(c *cache.TableCache, e *echoes, send func(plan.Key)) cache
 	return &cache.EventHandlerFuncs{UpdateFunc: h.handleUpdate, DeleteFunc: h.handleDelete}
 }
 
+// handleUpdate notifies the owner of a row in which a planned column changed, and the owners of rows that
+// it no longer refers to.
 func (h changeHandler) handleUpdate(table string, old, now model.Model) {
 	if managedDiffer(table, old, now) && !h.echoes.takeWritten(table, now) {
 		h.notify(table, old)
@@ -35,6 +37,7 @@ func (h changeHandler) handleUpdate(table string, old, now model.Model) {
 	h.notifyRemoved(table, old, now)
 }
 
+// handleDelete notifies the owner of a deleted row, and the owners of rows that it referred to.
 func (h changeHandler) handleDelete(table string, row model.Model) {
 	if !h.echoes.takeDeleted(row) {
 		h.notify(table, row)
@@ -43,8 +46,8 @@ func (h changeHandler) handleDelete(table string, row model.Model) {
 	h.notifyRemoved(table, row, nil)
 }
 
-// notifyRemoved notifies the owners of rows that only the old version referred to. Rows that were
-// deleted as well have their own event.
+// notifyRemoved notifies the owners of rows to which only the old version of their parent referred. A
+// row that was deleted as well has its own event. A nil now means that the parent was deleted.
 func (h changeHandler) notifyRemoved(table string, old, now model.Model) {
 	for _, c := range children[table] {
 		removed, _ := differing(references(old, c.column), references(now, c.column))
@@ -79,9 +82,10 @@ func managedDiffer(table string, old, now model.Model) bool {
 	return !maps.Equal(externalIDs(old), externalIDs(now))
 }
 
-// echoes holds the writes of this process, because the database reports them like changes of other
-// clients. An echo counts once, and only if the row is as written. A change that may be foreign is
-// treated as foreign.
+// echoes holds the writes of this process until the database reports them, because it reports them like
+// changes of other clients. A report is an echo only if it is the first one since the write, and the row
+// is as written. All other reports count as changes of other clients, because a needless notification
+// costs less than a missing one.
 type echoes struct {
 	mu   sync.Mutex             // guards rows
 	rows map[string]model.Model // as written, by UUID; nil: deleted
@@ -131,6 +135,7 @@ func (e *echoes) takeDeleted(row model.Model) bool {
 	return ok && want == nil
 }
 
+// take removes the write of a row and returns it. It returns false if the row was not written.
 func (e *echoes) take(uuid string) (model.Model, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -26,7 +26,8 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 }
 
 // CommitWithin is Commit that changes no more load balancers and port groups than the allowances of
-// their owners permit. Owners may share an allowance. Owners without one are not limited.
+// their owners permit. It spends the allowances, and records in them what it has left out. Owners may
+// share an allowance. Owners without one are not limited.
 func (d *DB) CommitWithin(
 	ctx context.Context,
 	want map[plan.Key][]plan.Row,
@@ -55,8 +56,8 @@ func (d *DB) CommitWithin(
 	return errs
 }
 
-// commit commits some of the keys, and adds their errors to errs. It divides them if the database
-// refuses the transaction.
+// commit commits some of the keys in one transaction, and adds their errors to errs. If the database
+// refuses the transaction, commit calls itself with each half of the keys. The caller holds committing.
 func (d *DB) commit(
 	ctx context.Context,
 	conn client.Client,
@@ -68,7 +69,7 @@ func (d *DB) commit(
 	b := newBatch(conn, &d.members, allowed)
 	allowances := copyAllowances(allowed, keys)
 
-	var planned []plan.Key
+	var planned []plan.Key // those without an error so far
 
 	for _, k := range keys {
 		if err := b.add(k, d.supportedRows(want[k])); err != nil {
@@ -120,14 +121,14 @@ type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
 
-// transact sends one transaction, conditional on the term, and counts it.
+// transact sends one transaction, conditional on the claimed term, and counts it.
 func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Operation) error {
-	head := d.termWait()
-	results, err := send(ctx, conn, slices.Concat(head, ops)...)
+	wait := d.termWait()
+	results, err := send(ctx, conn, slices.Concat(wait, ops)...)
 	d.noteWrite(err)
 
 	if err == nil {
-		d.members.touchWritten(ops, results[len(head):])
+		d.members.touchWritten(ops, results[len(wait):])
 	}
 
 	counts := map[string]uint64{}
@@ -162,7 +163,7 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 		return nil, nil, err
 	}
 
-	d.committing.Lock() // protects members and usage, which the next commit uses
+	d.committing.Lock() // members.learn changes what commits use
 	defer d.committing.Unlock()
 
 	tablesOf := map[string]map[string]bool{} // tables by owner
@@ -219,8 +220,9 @@ func (e *MissingRowError) Error() string {
 
 // Stats counts the writes since the start.
 type Stats struct {
-	Transactions, Failed uint64            // sent; refused or lost
-	Operations           map[string]uint64 // "insert", "update", "mutate", "delete"
+	Transactions uint64            // sent, including failed ones
+	Failed       uint64            // transactions that were refused, or got no reply
+	Operations   map[string]uint64 // in the others, by kind: "insert", "update", "mutate", "delete"
 }
 
 // stats are Stats for concurrent use.

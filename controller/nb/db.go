@@ -31,32 +31,31 @@ var ErrNotConnected = errors.New("not connected")
 // cause is the server's disk, not what is written.
 var ErrStorage = errors.New("the database server cannot write its file")
 
+// errLost is why a connection ended that the server or libovsdb has closed.
 var errLost = errors.New("connection lost")
 
-// DB is a Northbound database and its connection. Run keeps it connected. The other methods may be
-// called at any time from any goroutine.
+// DB is a Northbound database and its connection. OnChange and UseTLS configure it before Run, and
+// Run keeps it connected. The other methods may be called at any time from any goroutine.
 type DB struct {
 	endpoints []string
 	log       *slog.Logger
-	connected chan struct{} // one slot: a value after each connection
+	tls       TLS            // see UseTLS
+	changed   func(plan.Key) // see OnChange; nil: no callback
+	connected chan struct{}  // see Connected; one slot
 	stats     *stats
-	changed   func(plan.Key) // nil: no callback
-	tls       TLS
-	echoes    *echoes
+	echoes    *echoes // writes of this process that changed must not report
 
-	committing sync.Mutex // guards members
+	committing sync.Mutex // held by one commit, Claim or Owners at a time; guards members
 	members    members
 
-	mu         sync.Mutex // guards all below
-	conn       client.Client
-	reason     error    // why conn is nil
-	generation uint64   // see Generation
-	unwritable error    // the last write's ErrStorage; nil after a write that was stored
-	missing    []string // see Missing
-
-	forgetsUsed bool // see schemaForgetsUsed
-
-	term *Term // of the last Claim; nil: transactions are unconditional
+	mu          sync.Mutex    // guards all below
+	conn        client.Client // nil while there is no connection
+	reason      error         // why conn is nil
+	generation  uint64        // see Generation
+	unwritable  error         // the last write's ErrStorage; nil after a write that was stored
+	missing     []string      // see Missing
+	forgetsUsed bool          // see schemaForgetsUsed
+	term        *Term         // of the last Claim; nil: transactions are unconditional
 }
 
 // New returns the database at any of the endpoints, not yet connected. With several endpoints it
@@ -72,8 +71,8 @@ func New(endpoints []string, log *slog.Logger) *DB {
 	}
 }
 
-// Connected receives a value after each new connection. The contents of the database may have
-// changed completely.
+// Connected returns a channel that has a value after each new connection. The contents of the
+// database may have changed completely. Values that are not received merge into one.
 func (d *DB) Connected() <-chan struct{} { return d.connected }
 
 // OnChange sets the callback for changes by other clients. It is called with the owner of each row
@@ -104,7 +103,8 @@ func (d *DB) Storage() error {
 	return fmt.Errorf("northbound database %s: %w", strings.Join(d.endpoints, ","), d.unwritable)
 }
 
-// noteWrite records whether the server could store a write with this outcome.
+// noteWrite records whether the server could store a write with this outcome. Other errors leave
+// open whether it can.
 func (d *DB) noteWrite(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,7 +138,8 @@ func (d *DB) setConnection(conn client.Client, reason error) {
 	}
 }
 
-// Generation counts connections; it is 0 before the first.
+// Generation returns the number of connections so far. So it identifies the current or last
+// connection, and is 0 before the first.
 func (d *DB) Generation() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,8 +212,6 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 		return nil, nil, err
 	}
 
-	lost := make(chan struct{})
-
 	if err := conn.Connect(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -222,12 +221,15 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 		return nil, nil, errLost
 	}
 
+	// The handlers miss no change, because they are added before Monitor fills the cache.
 	cache.AddEventHandler(d.members.events())
 
 	if d.changed != nil {
 		d.echoes.reset()
 		cache.AddEventHandler(newChangeHandler(cache, d.echoes, d.changed))
 	}
+
+	lost := make(chan struct{})
 
 	go func() {
 		<-conn.DisconnectNotify() // delivered only to a receiver that is waiting

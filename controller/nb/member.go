@@ -10,24 +10,29 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// members indexes which rows refer to a row, by column. A column is given by its path,
-// Table.column. The index is kept from one batch to the next: only rows that were touched since
-// are read again. One batch at a time uses it; only touch is safe for concurrent use.
+// members answers which rows refer to a row. OVSDB has references in one direction only: a parent, such
+// as a switch, has the UUIDs of its children, such as ports, in one of its columns. A column is given by
+// its path, Table.column.
+//
+// A column is read when a batch first asks for it. It is kept from one batch to the next, because a
+// table may have all pods. touch marks the rows that change in the meantime, and the next batch reads
+// only these again. One batch at a time uses members. touch, and the handler that events returns, are
+// safe for concurrent use.
 type members struct {
-	cache   *cache.TableCache
+	cache   *cache.TableCache  // of the connection
 	columns map[string]*column // by path
 	usage   usage
 	names   uuidCache
 
 	mu      sync.Mutex                 // guards touched
-	touched map[string]map[string]bool // UUIDs of parents, by path; a missing path was never read
+	touched map[string]map[string]bool // UUIDs of changed parents, by path; a missing path was never read
 }
 
-// column is one column of all rows of a table.
+// column is one column with references, of all rows of a table.
 type column struct {
 	name    string
-	rows    map[string]model.Model // as read, by UUID
-	parents map[string][]string    // the UUIDs of the parents of a row, by UUID
+	rows    map[string]model.Model // the parents as they were read, by UUID
+	parents map[string][]string    // the index: the UUIDs of the parents of a child, by the child's UUID
 	isWhole bool                   // all rows were read since the connection began, or since Owners
 	isFresh bool                   // touched rows were read since the batch began
 }
@@ -43,14 +48,17 @@ func (m *members) begin(c *cache.TableCache) {
 
 // connect empties the index if the cache is another connection's.
 func (m *members) connect(c *cache.TableCache) {
-	if m.cache != c {
-		m.cache, m.columns, m.usage = c, map[string]*column{}, nil
-
-		m.mu.Lock()
-		m.touched = map[string]map[string]bool{}
-		m.mu.Unlock()
-		m.names.reset()
+	if m.cache == c {
+		return
 	}
+
+	m.cache, m.columns, m.usage = c, map[string]*column{}, nil
+
+	m.mu.Lock()
+	m.touched = map[string]map[string]bool{}
+	m.mu.Unlock()
+
+	m.names.reset()
 }
 
 // touch marks a row as changed. The cache's events call it soon after a change, and commits call
@@ -66,7 +74,8 @@ func (m *members) touch(table, uuid string) {
 	}
 }
 
-// takeTouched returns the rows touched since its last call, or nil the first time.
+// takeTouched returns the UUIDs of the rows with this column that were touched since its last call, or
+// nil the first time.
 func (m *members) takeTouched(path string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,7 +86,7 @@ func (m *members) takeTouched(path string) map[string]bool {
 	return touched
 }
 
-// events returns a handler that touches every row that changes in the cache.
+// events returns a handler of the cache's events that touches every row that changes.
 func (m *members) events() cache.EventHandler {
 	return &cache.EventHandlerFuncs{
 		AddFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
@@ -89,9 +98,9 @@ func (m *members) events() cache.EventHandler {
 	}
 }
 
-// touchWritten touches the rows that a transaction has changed.
+// touchWritten touches the rows that a transaction has changed. results are those of ops.
 func (m *members) touchWritten(ops []ovsdb.Operation, results []ovsdb.OperationResult) {
-	inserted := map[string]string{} // UUIDs by the names in the transaction
+	inserted := map[string]string{} // UUIDs of new rows, by their names in the transaction
 
 	for i, op := range ops {
 		if op.Op == ovsdb.OperationInsert && i < len(results) {
@@ -109,8 +118,8 @@ func (m *members) touchWritten(ops []ovsdb.Operation, results []ovsdb.OperationR
 	}
 }
 
-// learn sets the usage of tables for a connection's cache. It discards all columns, because the
-// cache drops events when too many are queued.
+// learn sets the usage of tables for a connection's cache. It has all columns read again, because the
+// cache drops events when too many are queued, and a full sync (DB.Owners) must find such changes.
 func (m *members) learn(c *cache.TableCache, u usage) {
 	m.connect(c)
 	m.names.reset()
@@ -121,12 +130,14 @@ func (m *members) learn(c *cache.TableCache, u usage) {
 	}
 }
 
-// has reports whether the parent's column refers to the row.
+// has reports whether the column of the parent refers to the row. parent is the UUID of p.parent, and
+// uuid that of the row.
 func (m *members) has(p membership, parent, uuid string) bool {
 	return slices.Contains(m.indexOf(p.parent.table + "." + p.column)[uuid], parent)
 }
 
-// indexOf returns the UUIDs of the parents that refer to a row by the column, by the row's UUID.
+// indexOf returns the index of a column: the UUIDs of the parents that refer to a row, by the row's UUID.
+// It first brings the index up to date.
 func (m *members) indexOf(path string) map[string][]string {
 	table, name := splitParent(path)
 
@@ -154,20 +165,20 @@ func (m *members) indexOf(path string) map[string][]string {
 	return c.parents
 }
 
-// children returns the rows that a row refers to by the column.
+// children returns the UUIDs of the rows that a parent refers to by the column.
 func (m *members) children(path, parent string) []string {
 	m.indexOf(path)
 	return references(m.columns[path].rows[parent], m.columns[path].name)
 }
 
-// isOurs reports whether a row that was read for the column belongs to one of our owners, or to a
-// table without owners.
+// isOurs reports whether a parent that indexOf has read belongs to one of our owners, or to a table
+// without external_ids.
 func (m *members) isOurs(path, parent string) bool {
 	table, _ := splitParent(path)
 	return !tables[table].hasIDs || externalIDs(m.columns[path].rows[parent])[ownerID] != ""
 }
 
-// read replaces all rows of the column.
+// read makes rows all rows of the column.
 func (c *column) read(rows map[string]model.Model) {
 	for uuid, old := range c.rows {
 		if rows[uuid] == nil {
@@ -234,7 +245,7 @@ func differing(old, now []string) (removed, added []string) {
 	return removed, slices.DeleteFunc(added, func(uuid string) bool { return !isAdded[uuid] })
 }
 
-// forget removes a parent of a row.
+// forget removes a parent of a row from the index.
 func (c *column) forget(uuid, parent string) {
 	left := slices.DeleteFunc(c.parents[uuid], func(p string) bool { return p == parent })
 	if len(left) == 0 {
@@ -261,9 +272,9 @@ func references(m model.Model, column string) []string {
 	return uuids
 }
 
-// removalOps removes an existing row from parents that the plan no longer names. It leaves
-// parents of other clients, which may refer to our rows, too. Only rows of tables with several
-// parent columns change parents: in other tables the parent is part of the row's identity.
+// removalOps returns the operations that remove an existing row from parents that the plan no longer
+// names. Parents of other clients may refer to our rows, too, and keep their references. Only rows of
+// tables with several parent columns change parents: in other tables the parent is part of the row's ID.
 func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
 	paths := tables[r.table].parents
 	if r.old == nil || len(paths) < 2 {

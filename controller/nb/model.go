@@ -16,7 +16,8 @@ const (
 	rowID   = "ovn-ebpf.io/id"    // the plan.Row ID, if it is not the name
 )
 
-// models returns the generated models of the tables of all plan.Row types.
+// models returns a generated model, of package ovsdb/nb, for each table of a plan.Row type. The table
+// may have fewer columns in the schema of a database (fit.go).
 func models() map[string]model.Model {
 	return map[string]model.Model{
 		nbmodel.LogicalRouterTable:            &nbmodel.LogicalRouter{},
@@ -57,14 +58,15 @@ func monitored(table string) []string {
 	return slices.Compact(out)
 }
 
-// portColumn identifies the owner of a row of Static_MAC_Binding. The table has no external_ids, so
-// a row belongs to the owner of its logical port.
+// portColumn is the column of Static_MAC_Binding that identifies the owner of a row. The table has no
+// external_ids, so a row belongs to the owner of its logical port.
 const portColumn = "logical_port"
 
 // ownedByPort reports whether rows of the table belong to the owner of their port.
 func ownedByPort(table string) bool { return table == nbmodel.StaticMACBindingTable }
 
-// ownerOf returns the key of a row's owner as text, or "".
+// ownerOf returns the key of a row's owner as text, or "" for a row without one. The text may be
+// malformed, because other clients may write external_ids, too.
 func ownerOf(table string, row model.Model) string {
 	if !ownedByPort(table) {
 		return externalIDs(row)[ownerID]
@@ -88,41 +90,4 @@ func idOf(table string, row model.Model) string {
 	ip, _ := fieldOf(row, "ip")
 
 	return plan.StaticMACBinding{Port: port.String(), IP: ip.String()}.ID()
-}
-
-// usage has the tables in which owners of each kind have rows. So a commit does not search the
-// rows of a pod among the routers. DB.Owners fills usage from the database, and Commit adds the
-// tables of each plan. Nil means unknown: any table may have rows of any kind.
-type usage map[plan.Kind]map[string]bool
-
-func (u usage) add(kind plan.Kind, table string) {
-	if u == nil {
-		return
-	}
-
-	if u[kind] == nil {
-		u[kind] = map[string]bool{}
-	}
-
-	u[kind][table] = true
-}
-
-func (u usage) has(kind plan.Kind, table string) bool { return u == nil || u[kind][table] }
-
-// countUsage returns the usage of the database, given the tables of each owner.
-func countUsage(owners map[string]map[string]bool) usage {
-	u := usage{}
-
-	for owner, tables := range owners {
-		k, err := plan.ParseKey(owner)
-		if err != nil {
-			continue
-		}
-
-		for table := range tables {
-			u.add(k.Kind, table)
-		}
-	}
-
-	return u
 }

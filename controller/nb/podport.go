@@ -11,12 +11,12 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// PodPort is a pod's port in the database.
+// PodPort is a pod's port in the database. A new leader recovers the addresses of pods from it.
 type PodPort struct {
 	Pod       plan.Key
-	UID       string
+	UID       string           // of the pod; "" if missing
 	MAC       net.HardwareAddr // nil if missing or malformed
-	Addresses []netip.Addr
+	Addresses []netip.Addr     // malformed ones are left out
 }
 
 // PodPorts returns the ports of all pods, in undefined order.
@@ -59,6 +59,8 @@ func valueOf[T any](row model.Model, name string) (value T) {
 	return value
 }
 
+// podPort reads a row of Logical_Switch_Port. Each element of its column addresses is a MAC address and
+// IP addresses, separated by spaces.
 func podPort(k plan.Key, options map[string]string, addresses []string) PodPort {
 	p := PodPort{Pod: k, UID: options["iface-id-ver"]}
 

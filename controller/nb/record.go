@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// ref names a row by table and name, or by ID in tables without names, as in plans.
+// ref names a row as plans do: by table and name, or by plan.Row ID in tables without names.
 type ref struct{ table, name string }
 
 func (r ref) String() string { return fmt.Sprintf("%s %q", r.table, r.name) }
@@ -22,21 +22,21 @@ type membership struct {
 	column string
 }
 
-// record is a planned row with its state in the database.
+// record is a planned row with its state in the database. newRecord fills all fields but uuid and old.
 type record struct {
-	key     plan.Key
+	key     plan.Key // of the owner
 	table   string
-	name    string // "" in tables without names
-	id      string
-	columns map[string]any   // managed columns without references, with the planned values
-	refs    map[string][]ref // managed columns that refer to other rows
-	parents []membership     // columns that must refer to this row
-	access  []string         // port groups that an existing port may join later: see holdsMembership
-	uuid    string           // of the existing row, or the name under which it is inserted
+	name    string           // "" in tables without names
+	id      string           // the plan.Row ID
+	columns map[string]any   // columns without references, with the planned values
+	refs    map[string][]ref // columns that refer to other rows
+	parents []membership     // columns of other rows that must refer to this row
+	access  []string         // names of port groups that an existing port may join later: see holdsMembership
+	uuid    string           // of the existing row, or the name of the new one in the transaction
 	old     model.Model      // the existing row; nil: insert
 }
 
-// newRecord builds a record from a plan.Row. The tags of a field say which part of the record it
+// newRecord returns the record of a planned row. The tags of a field say which part of the record it
 // becomes. plan.StaticRoute has an example of each:
 //
 //	Router parent:"Logical_Router.static_routes"  parents: the router's column refers to the row
@@ -105,7 +105,8 @@ func (r *record) externalIDs() map[string]string {
 	return ids
 }
 
-// refNames returns the names in a field that refers to rows.
+// refNames returns the names in a field that refers to one row or several. An empty name refers to no
+// row.
 func refNames(v any) []string {
 	switch v := v.(type) {
 	case string:
@@ -117,8 +118,8 @@ func refNames(v any) []string {
 	return nil
 }
 
-// desired returns the record as a model of its table with the managed columns set, and the names
-// of these columns. Columns that the schema lacks are left out.
+// desired returns the record as a model of its table, and the names of the columns that are set in it:
+// those of the plan that the schema has. resolve returns the UUID of a row.
 func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (model.Model, []string, error) {
 	m, err := db.NewModel(r.table)
 	if err != nil {
@@ -151,7 +152,8 @@ func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (mode
 	return m, columns, nil
 }
 
-// assign sets a model's field to a planned value. The zero value of an optional column is nil.
+// assign sets a model's field to a planned value. The field of an optional column is a pointer, which
+// is nil for the zero value. The planned value of such a column may be a list of at most one reference.
 func assign(f reflect.Value, value any) {
 	v := reflect.ValueOf(value)
 	if f.Kind() != reflect.Pointer {
@@ -159,7 +161,7 @@ func assign(f reflect.Value, value any) {
 		return
 	}
 
-	if v.Kind() == reflect.Slice { // a column with at most one reference
+	if v.Kind() == reflect.Slice {
 		if v.Len() == 0 {
 			f.SetZero()
 			return
@@ -178,8 +180,9 @@ func assign(f reflect.Value, value any) {
 	f.Set(p)
 }
 
-// sameColumn compares one column of two models of the same table. Sets of strings have no order,
-// and nil equals empty. Plans write no other sets, so their order counts.
+// sameColumn reports whether a column has equal values in two models of the same table. The order of
+// sets of strings, which include references, does not count, and nil equals empty. Plans write no other
+// sets.
 func sameColumn(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String:
@@ -196,7 +199,7 @@ func sameColumn(a, b reflect.Value) bool {
 			return false
 		}
 
-		return slices.Equal(x, y) ||
+		return slices.Equal(x, y) || // mostly true, and cheaper than sorting
 			slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
 	case reflect.Map:
 		x, okx := a.Interface().(map[string]string)

@@ -11,8 +11,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// layouts maps columns to the fields of models. Reading the tags for every row would cost more
-// than the database.
+// This file reads struct tags, once for each type, because reading them for every row would cost more
+// than the database. Two kinds of structs have tags:
+//
+//   - The models of libovsdb: their layouts map each column to the index of its field.
+//   - The rows of package plan: their shapes have the meaning of each field.
+
+// layouts has the layouts of models, by type.
 var layouts = func() *layoutTable {
 	t := &layoutTable{}
 	t.all.Store(&map[reflect.Type]map[string]int{})
@@ -24,13 +29,14 @@ var layouts = func() *layoutTable {
 	return t
 }()
 
-// layoutTable is read without a lock. An entry is added when a database has another schema.
+// layoutTable has the layout of each model type: the index of the field, by column. It is read without
+// a lock, and replaced as a whole. A type is added when a database has another schema (fit.go).
 type layoutTable struct {
-	mu  sync.Mutex // guards writes
+	mu  sync.Mutex // held by writers
 	all atomic.Pointer[map[reflect.Type]map[string]int]
 }
 
-// learn adds the layout of a type.
+// learn adds the layout of a struct type with the tags of libovsdb.
 func (t *layoutTable) learn(row reflect.Type) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,9 +51,10 @@ func (t *layoutTable) learn(row reflect.Type) {
 	t.all.Store(&all)
 }
 
+// layoutOf returns the layout of a struct type, or nil if it was not learned.
 func (t *layoutTable) layoutOf(row reflect.Type) map[string]int { return (*t.all.Load())[row] }
 
-// shapes has the field tags of the plan.Row types, by type.
+// shapes has the shapes of the plan.Row types, by type.
 var shapes = func() map[reflect.Type]shape {
 	out := map[reflect.Type]shape{}
 	for _, t := range plan.Types() {
@@ -57,7 +64,7 @@ var shapes = func() map[reflect.Type]shape {
 	return out
 }()
 
-// tables has the shapes by table.
+// tables has the shapes of the plan.Row types, by table.
 var tables = func() map[string]shape {
 	out := map[string]shape{}
 	for _, t := range plan.Types() {
@@ -67,7 +74,8 @@ var tables = func() map[string]shape {
 	return out
 }()
 
-// children has, for each table, the columns that refer to planned rows as children.
+// children has, for each table, its columns that refer to planned rows as children: the inverse of
+// shape.parents.
 var children = func() map[string][]child {
 	out := map[string][]child{}
 
@@ -81,19 +89,19 @@ var children = func() map[string][]child {
 	return out
 }()
 
-// child is a column and the table that it refers to.
+// child is a column, and the table of the children that it refers to.
 type child struct{ column, table string }
 
-// shape describes how the rows of a table are planned.
+// shape describes the rows of a table as plans have them, by the struct tags of a plan.Row type.
 type shape struct {
 	table   string
 	hasIDs  bool     // the table has external_ids
 	columns []string // set by plans
-	parents []string // the columns, as Table.column, that refer to rows of the table
+	parents []string // the columns of parents, as Table.column, that refer to rows of the table
 	fields  []field
 }
 
-// field is one field of a plan.Row struct.
+// field has the index and the tags of one field of a plan.Row struct. A missing tag is "".
 type field struct {
 	index                       int
 	column, target              string // the tags ovsdb and ref: the column, and the table that it refers to
@@ -127,7 +135,8 @@ func readShape(row plan.Row) shape {
 	return s
 }
 
-// fieldOf returns the field of a model for a column.
+// fieldOf returns the field of a model for a column, or false if the model lacks the column. It can be
+// set, because a model is a pointer.
 func fieldOf(m model.Model, column string) (reflect.Value, bool) {
 	v := reflect.ValueOf(m).Elem()
 

@@ -40,9 +40,9 @@ const claimAttempts = 3
 
 // Term is the right to write, from one claim of the database to the next.
 type Term struct {
-	Number uint64 // grows with each claim
-	Holder string
-	claim  string
+	Number uint64 // grows with each claim, from 1
+	Holder string // the name of the controller's replica, for messages
+	claim  string // see termClaim
 }
 
 func (t Term) String() string { return fmt.Sprintf("term %d of %s", t.Number, t.Holder) }
@@ -50,9 +50,10 @@ func (t Term) String() string { return fmt.Sprintf("term %d of %s", t.Number, t.
 // Token identifies the term uniquely among all terms of any database.
 func (t Term) Token() string { return fmt.Sprintf("%d %s %s", t.Number, t.Holder, t.claim) }
 
-// Claim begins a term of the holder. Until the next Claim every transaction is conditional on this
-// term, and transactions of earlier terms are refused with ErrFenced. A database without a term
-// (new, emptied, or restored from an old backup) can be claimed, too.
+// Claim begins a term of the holder, also if another leader holds the database. Until the next Claim
+// every transaction is conditional on this term, and transactions of earlier terms are refused with
+// ErrFenced. A database without a term (new, emptied, or restored from an old backup) can be claimed,
+// too.
 func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	conn, err := d.client()
 	if err != nil {
@@ -97,7 +98,8 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	return Term{}, fmt.Errorf("claim northbound database: %w", err)
 }
 
-// Holds returns nil if the database still has the term of the last Claim, and ErrFenced otherwise.
+// Holds returns nil if the database still has the term of the last Claim. It returns ErrFenced (wrapped)
+// if it has not, and another error if that is unknown.
 func (d *DB) Holds(ctx context.Context) error {
 	conn, err := d.client()
 	if err != nil {
@@ -165,18 +167,20 @@ func textOf(m ovsdb.OvsMap, key string) string {
 	return s
 }
 
-// replaceTerm replaces the old term by the next one if the database still has the old term. A nil
-// old term means that there must be none.
+// replaceTerm replaces the old term by the next one if the database still has the old term, and returns
+// ErrFenced otherwise. If old is nil, the database must have no term.
 func replaceTerm(ctx context.Context, conn client.Client, old *Term, next Term) error {
 	row := ovsdb.Row{"external_ids": next.ids()}
-	write := ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: termTable, Where: whereTerm(), Row: row}
-	wait := waitForNoTerm()
+
+	var wait, write ovsdb.Operation
 
 	if old == nil {
 		row["name"] = termRow
+		wait = waitForNoTerm()
 		write = ovsdb.Operation{Op: ovsdb.OperationInsert, Table: termTable, Row: row, UUIDName: "term"}
 	} else {
 		wait = old.waitForClaim()
+		write = ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: termTable, Where: whereTerm(), Row: row}
 	}
 
 	_, err := send(ctx, conn, wait, write)
@@ -227,7 +231,9 @@ func waitForNoTerm() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionNotEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 }
 
-// waitFor returns a wait until the columns of the term's row equal those of row, or do not.
+// waitFor returns the OVSDB operation "wait" (RFC 7047, section 5.2.6) for the term's row. It fails unless
+// the columns are as in row (until "=="), or unless they are not (until "!="). Columns of a missing row
+// are not as in row.
 func waitFor(until ovsdb.WaitCondition, columns []string, row ovsdb.Row) ovsdb.Operation {
 	timeout := 0 // milliseconds: a wait fails at once if its condition does not hold
 
@@ -247,7 +253,8 @@ const (
 	ioError    = "I/O error" // of the commit
 )
 
-// send sends operations. The first one may be a wait for the term.
+// send sends operations as one transaction. If the first one is a wait for the term, and fails, it returns
+// ErrFenced. Its other errors are ErrNotConnected, ErrStorage (both wrapped) and *refusedError.
 func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	results, err := conn.Transact(ctx, ops...)
 	if err != nil {

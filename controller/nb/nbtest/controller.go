@@ -12,12 +12,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Controller is an ovn-controller with an Open vSwitch whose datapath forwards no packets.
+// Controller is a node of an OVN: an ovn-controller with an Open vSwitch. Its datapath is of type dummy,
+// which forwards no packets and needs no kernel module.
 type Controller struct {
 	t       testing.TB
 	ovn     *OVN
-	dir     string // run directory of Open vSwitch
-	vswitch *Server
+	dir     string  // run directory of Open vSwitch
+	vswitch *Server // the Open_vSwitch database
 }
 
 // StartController runs the daemons of a node until the end of the test, in a network namespace of
@@ -40,6 +41,7 @@ func (o *OVN) StartController(t testing.TB, node string) *Controller {
 	return c
 }
 
+// run starts a daemon of the node, which runs until the end of the test.
 func (c *Controller) run(name string, args ...string) {
 	c.t.Helper()
 
@@ -76,6 +78,7 @@ func (c *Controller) Bind(port, uid, iface string) {
 	c.ovn.Nbctl("--timeout=60", "wait-until", "Logical_Switch_Port", port, "up=true")
 }
 
+// flowCount finds the number of flows in the output of "ovs-ofctl dump-aggregate".
 var flowCount = regexp.MustCompile(`flow_count=(\d+)`)
 
 // Flows returns the number of OpenFlow flows of the node once ovn-controller has processed the

@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// Owned is the history of one owner's row, over all rows with different UUIDs that it had.
+// Owned is the history of a row that an owner plans. The row may have been deleted and inserted again, so
+// several rows of the database, with different UUIDs, may be part of it.
 type Owned struct {
 	Table, Owner, ID string
 
 	Inserts, Deletes int
-	Updates          map[string]int            // by column
-	References       map[string]map[string]int // by column and the UUID that was added or removed
+	Updates          map[string]int            // number of updates, by column
+	References       map[string]map[string]int // how often a UUID was added or removed, by column and UUID
 }
 
 func (o *Owned) String() string { return fmt.Sprintf("%s %q of %s", o.Table, o.ID, o.Owner) }
@@ -34,10 +35,13 @@ func (s *Server) History() ([]*Owned, int) {
 		s.t.Fatal(err)
 	}
 
-	rows, byName := map[string]*Owned{}, map[string]*Owned{}
+	rows := map[string]*Owned{}   // of all rows, by UUID
+	byName := map[string]*Owned{} // of rows with an owner, by Owned.String
 	transactions := 0
-	// Each record is a line "OVSDB JSON <length> <digest>" and a line of JSON: the schema first, then
-	// one per transaction.
+
+	// The file format of ovsdb(5): each record is a line "OVSDB JSON <length> <digest>" and a line of
+	// JSON. The first record is the schema, which alone has a "cksum". Each other one is a transaction:
+	// {"TABLE":{"UUID":{"COLUMN":VALUE,…}|null,…},…,"_date":…}, with null for a deleted row.
 	for line := range bytes.Lines(file) {
 		if !bytes.HasPrefix(line, []byte(`{`)) || bytes.Contains(line, []byte(`"cksum"`)) {
 			continue
@@ -74,11 +78,9 @@ func (s *Server) History() ([]*Owned, int) {
 
 	out := make([]*Owned, 0, len(byName))
 	for _, o := range byName {
-		if o.Owner == "leader" {
-			continue
+		if o.Owner != "leader" { // the row of the term
+			out = append(out, o)
 		}
-
-		out = append(out, o)
 	}
 
 	slices.SortFunc(out, func(a, b *Owned) int { return cmp.Compare(a.String(), b.String()) })
@@ -114,7 +116,7 @@ func insertion(table string, columns map[string]any, byName map[string]*Owned) *
 		byName[o.String()] = o
 	}
 
-	// Columns of an insert do not count as updates.
+	// The caller notes the columns of the insert, too, but they do not count as updates.
 	for column := range columns {
 		o.Updates[column]--
 	}
@@ -124,6 +126,7 @@ func insertion(table string, columns map[string]any, byName map[string]*Owned) *
 	return o
 }
 
+// note counts the change of a row in a transaction: its changed columns, or nil for a deletion.
 func (o *Owned) note(columns map[string]any) {
 	if columns == nil {
 		o.Deletes++
@@ -161,8 +164,7 @@ func pairs(v any) map[string]string {
 	return out
 }
 
-// references returns the UUIDs of a column that holds some: ["uuid",x] or
-// ["set",[["uuid",x],…]].
+// references returns the UUIDs of a column that has some: ["uuid",x] or ["set",[["uuid",x],…]].
 func references(v any) []string {
 	var out []string
 
@@ -181,6 +183,7 @@ func references(v any) []string {
 	return out
 }
 
+// elements returns the list of an OVSDB value of that kind: [kind,list].
 func elements(v any, kind string) []any {
 	pair, ok := v.([]any)
 	if !ok || len(pair) != 2 || pair[0] != kind {

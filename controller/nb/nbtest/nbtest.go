@@ -1,5 +1,9 @@
 // Package nbtest runs a real ovsdb-server of the platform (docs/platforms.md) with an empty
 // Northbound database for tests.
+//
+// Start runs the server alone, StartRaft a cluster of three. StartOVN adds a Southbound database and
+// ovn-northd, and OVN.StartController a node with ovs-vswitchd and ovn-controller. Their methods fail
+// the test if a command fails.
 package nbtest
 
 import (
@@ -18,13 +22,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
-// Server is an ovsdb-server with the Northbound schema of the OVN that runs.
+// Server is an ovsdb-server with one database, mostly a Northbound one.
 type Server struct {
 	Endpoint string // unix:<path>
 
 	t      testing.TB
-	dir    string
-	cmd    *exec.Cmd
+	dir    string    // of the database file and all sockets
+	cmd    *exec.Cmd // nil while the server does not run
 	stderr bytes.Buffer
 }
 
@@ -34,12 +38,14 @@ func Start(t testing.TB) *Server {
 	return start(t, Schema(t, "ovn-nb.ovsschema"))
 }
 
-// StartWith runs a server with a modified schema, for example an older or newer one.
+// StartWith runs a server with a modified schema, for example an older or newer one. change modifies the
+// tables of the OVN that runs, which are those of the schema's JSON.
 func StartWith(t testing.TB, change func(tables map[string]any)) *Server {
 	t.Helper()
 	return start(t, changed(t, change))
 }
 
+// start runs a server with an empty database of the schema until the end of the test.
 func start(t testing.TB, schemaFile string) *Server {
 	t.Helper()
 	// A socket path has room for 107 bytes; t.TempDir is often longer.
@@ -63,7 +69,7 @@ func start(t testing.TB, schemaFile string) *Server {
 	return s
 }
 
-// Schema returns the file of a schema of the OVN that runs.
+// Schema returns the path of a schema of the OVN that runs, such as "ovn-nb.ovsschema".
 func Schema(t testing.TB, name string) string {
 	t.Helper()
 	tether.Check(t) // every server of this package needs a schema
@@ -75,7 +81,7 @@ func Schema(t testing.TB, name string) string {
 	return platform.OVNFile(name)
 }
 
-// changed writes a modified schema and returns the file's name.
+// changed writes a modified Northbound schema, and returns the path of the file.
 func changed(t testing.TB, change func(tables map[string]any)) string {
 	text, err := os.ReadFile(Schema(t, "ovn-nb.ovsschema"))
 	if err != nil {
@@ -211,7 +217,7 @@ func (s *Server) Nbctl(args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// VIPs returns the VIPs of each load balancer, as VIP=backends.
+// VIPs returns the VIPs of each load balancer, as VIP=backends, by the load balancer's name.
 func (s *Server) VIPs() map[string][]string {
 	out := map[string][]string{}
 

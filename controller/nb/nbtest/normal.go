@@ -10,10 +10,15 @@ import (
 	"strings"
 )
 
-// Normal returns the database's contents as sorted lines: one for each row and one for each value.
-// It leaves out everything that differs between equivalent databases: rows are identified by their
-// owner and name, or by their contents. It leaves out the row of the leader's term, which
-// identifies the writer and not the contents.
+// Normal returns the database's contents as sorted lines, which are the same for equivalent databases:
+//
+//	TABLE(ROW)
+//	TABLE(ROW) COLUMN VALUE
+//
+// The first form is one line for each row, and the second one for each element of a column. ROW has no
+// UUID: it is the external_ids and name of an owned row, the name of another row, or else a hash of its
+// contents. References are such names, too. The row of the leader's term is left out, because it
+// identifies the writer.
 func (s *Server) Normal() []string {
 	s.t.Helper()
 
@@ -21,6 +26,7 @@ func (s *Server) Normal() []string {
 		func(line string) bool { return strings.Contains(line, termOwner) })
 }
 
+// normal returns the contents of a database in the format of Normal.
 func (s *Server) normal(database string) []string {
 	s.t.Helper()
 	cmd := exec.Command("ovsdb-client", "--format=json", "dump", s.Endpoint, database)
@@ -45,21 +51,26 @@ func (s *Server) normal(database string) []string {
 // termOwner is contained in the line of each value of the row of the leader's term.
 const termOwner = "ovn-ebpf.io/owner:leader"
 
+// dumpTable is a table in the JSON output of "ovsdb-client dump". Each element of Data is a row, with a
+// value for each of Headings, which are the columns. Values are as in RFC 7047, section 5.1.
 type dumpTable struct {
 	Caption  string   `json:"caption"`
 	Headings []string `json:"headings"`
 	Data     [][]any  `json:"data"`
 }
 
+// dumpRow is a row of a dump, with the values by column, except _uuid.
 type dumpRow struct {
 	table   string
 	columns map[string]any
 }
 
+// normalize converts a dump into the lines of Normal.
 func normalize(dump []byte) ([]string, error) {
 	var rows []dumpRow
 
-	names := map[string]string{} // UUID → name
+	// The names of all rows must be known before references can be replaced by them.
+	names := map[string]string{} // by UUID
 
 	decoder := json.NewDecoder(bytes.NewReader(dump))
 	for decoder.More() {
@@ -113,6 +124,7 @@ func (r dumpRow) name() string {
 	return fmt.Sprintf("%s(%.4x)", r.table, sha256.Sum256([]byte(r.formatValues(map[string]string{}))))
 }
 
+// formatValues returns all values of the row as text, with references as in values.
 func (r dumpRow) formatValues(names map[string]string) string {
 	var parts []string
 	for column, v := range r.columns {
@@ -124,10 +136,11 @@ func (r dumpRow) formatValues(names map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
+// formatValues returns a value as text, with references as in values.
 func formatValues(v any, names map[string]string) string { return strings.Join(values(v, names), ", ") }
 
-// values returns the elements of an OVSDB value (RFC 7047, 5.1), sorted. UUIDs are replaced by row
-// names unless names is nil.
+// values returns the elements of an OVSDB value (RFC 7047, section 5.1), sorted: an atom, ["uuid",UUID],
+// ["set",[…]] or ["map",[[key,value],…]]. UUIDs are replaced by names of rows, unless names is nil.
 func values(v any, names map[string]string) []string {
 	list, ok := v.([]any)
 	if !ok || len(list) != 2 {

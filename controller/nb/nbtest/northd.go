@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// OVN is a Northbound database with northd and a Southbound database.
+// OVN is a Northbound database with northd and a Southbound database. Server is the Northbound one.
 type OVN struct {
 	*Server
 	southbound *Server
-	log        string
-	chassis    int // number of chassis added
+	log        string // northd's log file
+	chassis    int    // number of chassis added
 }
 
 // StartOVN runs northd and the databases until the end of the test.
@@ -53,7 +53,7 @@ func (o *OVN) AddChassis(name string) {
 	o.sbctl("chassis-add", name, "geneve", fmt.Sprintf("192.0.2.%d", o.chassis))
 }
 
-// Flows returns all logical flows as text.
+// Flows returns all logical flows, as "ovn-sbctl lflow-list" prints them.
 func (o *OVN) Flows() string {
 	o.t.Helper()
 	return o.sbctl("lflow-list")
@@ -65,6 +65,14 @@ func (o *OVN) PortOptions(port string) string {
 	return o.sbctl("--bare", "--columns=options", "find", "Port_Binding", "logical_port="+port)
 }
 
+// AddressSet returns the name and the addresses of a set in the Southbound database, on a line each. It
+// returns "" if the set does not exist.
+func (o *OVN) AddressSet(name string) string {
+	o.t.Helper()
+	return o.sbctl("--bare", "--columns=name,addresses", "find", "Address_Set", "name="+name)
+}
+
+// sbctl runs ovn-sbctl and returns its output.
 func (o *OVN) sbctl(args ...string) string {
 	o.t.Helper()
 
@@ -123,7 +131,13 @@ func (o *OVN) ClearStats() {
 	o.appctl("inc-engine/clear-stats")
 }
 
-// Recomputes returns how often northd computed its logical model, completely or in part.
+// Recomputes returns how often northd computed its logical model since ClearStats, completely or in part.
+// northd lists its counters by the node of its incremental engine:
+//
+//	Node: northd
+//	- recompute:            2
+//	- compute:              0
+//	- cancel:               0
 func (o *OVN) Recomputes() int {
 	o.t.Helper()
 
@@ -137,7 +151,9 @@ func (o *OVN) Recomputes() int {
 		}
 
 		f := strings.Fields(line)
-		if node != "northd" || len(f) < 3 || f[0] != "-" || f[1] != "recompute:" && f[1] != "compute:" {
+		isCounter := len(f) >= 3 && f[0] == "-" && (f[1] == "recompute:" || f[1] == "compute:")
+
+		if node != "northd" || !isCounter {
 			continue
 		}
 
@@ -152,6 +168,7 @@ func (o *OVN) Recomputes() int {
 	return sum
 }
 
+// appctl sends a command to northd and returns its answer.
 func (o *OVN) appctl(command string) string {
 	o.t.Helper()
 

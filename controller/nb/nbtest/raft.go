@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// Member is one server of a cluster.
+// Member is one server of a clustered database (Raft, ovsdb(7)).
 type Member struct {
-	Endpoint string // unix:<path>; the control socket has the same path with .ctl
-	Remote   string // tcp:<address>:<port> of the same server
+	Endpoint string // unix:<path>, for clients
+	Remote   string // tcp:<address>:<port>, for clients, too
 
 	t    testing.TB
 	base string // prefix of its files and sockets
@@ -32,7 +32,7 @@ func StartRaft(t testing.TB) []*Member {
 
 	var members []*Member
 
-	first := ""
+	first := "" // address by which the first member is reached by the others
 
 	for i := range 3 {
 		base, address := fmt.Sprintf("%s/%d", dir, i), freeAddress(t)
@@ -56,6 +56,7 @@ func StartRaft(t testing.TB) []*Member {
 	return members
 }
 
+// freeAddress returns a TCP address at which no process listens now, as tcp:<address>:<port>.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 
@@ -68,7 +69,7 @@ func freeAddress(t testing.TB) string {
 	return "tcp:" + l.Addr().String()
 }
 
-// Start starts the server and returns when it is a member.
+// Start starts the server and returns when it is a member of the cluster.
 func (m *Member) Start() {
 	m.t.Helper()
 	_, address, _ := strings.Cut(m.Remote, ":")
@@ -88,13 +89,13 @@ func (m *Member) Start() {
 		func() bool { return strings.Contains(m.Status(), "Status: cluster member") })
 }
 
-// Kill ends the server if it runs.
+// Kill ends the server like a crash, if it runs. Start may start it again.
 func (m *Member) Kill() {
 	_ = m.cmd.Process.Kill() // fails if it has exited already
 	_ = m.cmd.Wait()         // fails because it was killed
 }
 
-// Status returns the status from the control socket, or "" while the server does not run.
+// Status returns the output of "cluster/status", or "" while the server does not run.
 func (m *Member) Status() string {
 	cmd := exec.Command("ovs-appctl", "-t", m.base+".ctl", "cluster/status", "OVN_Northbound")
 	out, _ := cmd.Output() // fails if the server does not run

@@ -1,11 +1,9 @@
 package nbtest
 
-import (
-	"os/exec"
-)
+import "os/exec"
 
-// Trace returns the output of ovn-trace for a packet that enters the datapath and begins a
-// connection.
+// Trace returns the output of ovn-trace for a packet that enters the datapath, a logical switch or
+// router. It is the first packet of its connection in all of the at most three conntrack lookups.
 func (o *OVN) Trace(datapath, packet string) string {
 	o.t.Helper()
 
@@ -16,10 +14,4 @@ func (o *OVN) Trace(datapath, packet string) string {
 	}
 
 	return string(out)
-}
-
-// AddressSet returns the addresses of a set in the Southbound database, or "[]" if it has none.
-func (o *OVN) AddressSet(name string) string {
-	o.t.Helper()
-	return o.sbctl("--bare", "--columns=name,addresses", "find", "Address_Set", "name="+name)
 }
