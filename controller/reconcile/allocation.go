@@ -14,8 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// allocate returns the patch that writes the key's allocation into the annotations of its object.
-// It returns nil if they are right already or nothing is needed.
+// allocate allocates the id, subnets or addresses that the key's object needs, and returns the patch that
+// writes them into the annotations of the object. It returns nil if the annotations are right already, or
+// if nothing is needed. The allocator (package ipam) decides which values an object keeps or gets.
 func (w *worker) allocate(k plan.Key) (*patch, error) {
 	switch k.Kind {
 	case plan.KindNode:
@@ -56,7 +57,7 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 		return nil, err
 	}
 
-	switch current := n.Annotations[annotation.ChassisTakenBy]; {
+	switch current := n.Annotations[annotation.ChassisTakenBy]; { // "" if the Node has its system-id alone
 	case holder != "" && current != holder:
 		want[annotation.ChassisTakenBy] = holder
 		w.report(k, reasonChassisTaken, fmt.Errorf("node %s has the system-id %q, which is that of node "+

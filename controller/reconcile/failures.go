@@ -50,6 +50,7 @@ func (f *failures) clear(k plan.Key) bool {
 	return failed
 }
 
+// reset forgets all failures.
 func (f *failures) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,7 +7,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// lag records since when owners have been waiting for the database to follow the cluster.
+// lag records since when owners have been waiting for the database to follow the cluster. An owner waits
+// from its first event (begin) until the rows that were planned after this event are written (done). An
+// event during a reconciliation (take to done) begins another wait, because it may be too late for it.
+// An owner whose reconciliation failed keeps the time of its first event.
 type lag struct {
 	mu      sync.Mutex             // guards all below
 	waiting map[plan.Key]time.Time // first event of owners that are in the queue
@@ -28,8 +31,7 @@ func (l *lag) begin(k plan.Key, now time.Time) {
 	}
 }
 
-// take records that the owner's reconciliation begins. A later event is not part of it, so it
-// waits separately.
+// take records that the owner's reconciliation begins.
 func (l *lag) take(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +48,8 @@ func (l *lag) take(k plan.Key) {
 	}
 }
 
-// done records the end of the reconciliation and returns since when the owner had waited.
+// done records the end of the owner's wait, and returns its beginning. It returns false if the owner did
+// not wait: a full sync reconciles owners without an event.
 func (l *lag) done(k plan.Key) (since time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	batchSize     = 64                   // keys that are reconciled in one transaction
-	syncBatchSize = 256                  // the same in a full sync, where no event waits for a key
-	coalesce      = 8 * time.Millisecond // between batches: northd recomputes for each
-	retryMin      = 50 * time.Millisecond
+	batchSize     = 64                    // keys that are reconciled in one transaction
+	syncBatchSize = 256                   // the same in a full sync, where no event waits for a key
+	coalesce      = 8 * time.Millisecond  // between batches, because northd recomputes for each
+	retryMin      = 50 * time.Millisecond // backoff of a key
 	retryMax      = 30 * time.Second
-	resyncEvery   = 10 * time.Minute
+	resyncEvery   = 10 * time.Minute // between full syncs
 )
 
 // Options configure a Loop.
@@ -54,7 +54,8 @@ type Options struct {
 	Busy func(busy bool)
 }
 
-// Loop keeps the Northbound database equal to the cluster. Run must be called once.
+// Loop keeps the Northbound database equal to the cluster. Run must be called once. The other methods may
+// be called at any time, from any goroutine.
 type Loop struct {
 	client          kubernetes.Interface
 	objects         rest.Interface
@@ -70,7 +71,7 @@ type Loop struct {
 	pace            pace                 // only the leader's worker uses it
 	allocation      ipam.Settings
 	source          // set by watch, before the loop can lead
-	progress
+	progress        // read by readiness and metrics
 
 	mu    sync.Mutex                                     // guards queue
 	queue workqueue.TypedRateLimitingInterface[plan.Key] // nil while this replica does not lead
@@ -84,11 +85,12 @@ type progress struct {
 	failures failures
 }
 
-// source is the API server, for requests that the leader sends without an informer.
+// source is the API server: the informers that fill the stores of the cluster, and the requests that the
+// leader sends without an informer.
 type source struct {
-	resources []resource
-	informers []*informer.Informer // of the resources
-	optional  []optional
+	resources []resource           // those that every API server has
+	informers []*informer.Informer // of these resources, in the same order
+	optional  []optional           // those that an API server may lack
 	patcher   patcher
 }
 
@@ -215,7 +217,8 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 		s.begun, s.synced, s.pending = false, 0, 0
 	})
 
-	// Claim the database before reading allocations, so that no other controller changes them afterwards.
+	// Claim the database before reading allocations, so that no other controller changes them
+	// afterwards.
 	if err := t.begin(ctx); err != nil {
 		return t.end(ctx)
 	}
@@ -236,7 +239,7 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 	return t.end(ctx)
 }
 
-// work reconciles all keys, and then those that change, until the context ends.
+// work reconciles all keys, and then those that change, until the context ends. It owns the queue.
 func (l *Loop) work(ctx context.Context, t *term, allocator *ipam.Allocator) error {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax)
 	queue := workqueue.NewTypedRateLimitingQueue(limiter)
@@ -287,8 +290,8 @@ func (l *Loop) requestFullSyncs(ctx context.Context) error {
 // calm.
 const calmAfter = 2 * time.Second
 
-// pace calls a function when more than a batch of keys begins to wait, and when that ends. The
-// zero value calls no function.
+// pace calls a function (Options.Busy) when more than a batch of keys begins to wait, and when that ends.
+// The zero value calls no function.
 type pace struct {
 	reportBusy   func(busy bool)
 	reportedCalm bool      // the last call of reportBusy had false

@@ -16,7 +16,8 @@ import (
 // fullestSubnets bounds how many nodes' subnets have series of their own.
 const fullestSubnets = 20
 
-// counts holds counters of past operations. All other metrics are read from state at the scrape.
+// counts holds counters of past operations. All other metrics are read from state at the scrape, by
+// collector. metricstable.go describes all metrics.
 type counts struct {
 	keys        *prometheus.CounterVec
 	allocations *prometheus.CounterVec
@@ -25,6 +26,8 @@ type counts struct {
 	losses      *prometheus.CounterVec
 }
 
+// newCounts returns the counters with a series, at zero, for each value of their labels that is known in
+// advance.
 func newCounts() counts {
 	t := Metrics()
 
@@ -39,7 +42,7 @@ func newCounts() counts {
 		c.losses.WithLabelValues(reason)
 	}
 
-	c.commits.WithLabelValues() // shown from the start, at zero
+	c.commits.WithLabelValues()
 	c.latencies.WithLabelValues()
 
 	for _, kind := range []plan.Kind{plan.KindNode, plan.KindPod} {
@@ -87,6 +90,7 @@ func (c *counts) observeCommit(d time.Duration) { c.commits.WithLabelValues().Ob
 // Collector returns all metrics of the loop and its database.
 func (l *Loop) Collector() prometheus.Collector { return collector{l} }
 
+// collector reads the metrics of a loop at each scrape.
 type collector struct{ loop *Loop }
 
 // Describe implements prometheus.Collector.
@@ -173,6 +177,7 @@ func putUsage(put putter, allocator *ipam.Allocator) {
 // putter sends a value of a metric, whose name is given without the prefix "ovnkube_controller_".
 type putter func(name string, v float64, labels ...string)
 
+// queueLen returns the number of keys in the queue, or 0 without leadership.
 func (l *Loop) queueLen() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -40,7 +40,8 @@ func NewClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// objects reads and writes the API server's objects of a resource. It implements informer.Client.
+// objects reads and writes the API server's objects of one resource, by HTTP requests. It implements
+// informer.Client.
 type objects struct {
 	client rest.Interface
 	plan.Resource
@@ -57,7 +58,8 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	return o.requestAll(o.client.Get(), options).Watch(ctx)
 }
 
-// requestAll makes r a request for the objects in all namespaces.
+// requestAll makes r a request for the objects in all namespaces. The API server ends a watch after
+// TimeoutSeconds, and so does the request.
 func (o objects) requestAll(r *rest.Request, options metav1.ListOptions) *rest.Request {
 	r = r.AbsPath(o.path()...).
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
@@ -97,7 +99,7 @@ func (o objects) patchStatus(ctx context.Context, k plan.Key, body []byte) error
 		Error()
 }
 
-// path returns the path of all objects.
+// path returns the elements of the URL path of all objects, such as apis, apps, v1, deployments.
 func (o objects) path() []string {
 	if o.Group == "" {
 		return []string{"api", o.Version, o.Resource.Resource}
@@ -106,7 +108,7 @@ func (o objects) path() []string {
 	return []string{"apis", o.Group, o.Version, o.Resource.Resource}
 }
 
-// pathOf returns the path of one object.
+// pathOf returns the elements of the URL path of one object.
 func (o objects) pathOf(k plan.Key) []string {
 	p := o.path()
 	if !o.Namespaced {
@@ -116,17 +118,17 @@ func (o objects) pathOf(k plan.Key) []string {
 	return append(p[:len(p)-1], "namespaces", k.Namespace, p[len(p)-1], k.Name)
 }
 
-// resource is a kind of objects that plans read. store is the informer's, and may be behind the
-// API server; list asks the API server.
+// resource is a kind of objects that plans read. store is the informer's, and may be behind the API
+// server. list asks the API server.
 type resource struct {
 	kind  plan.Kind
-	name  string
+	name  string // plural, as in URLs
 	store plan.Store
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 }
 
-// newSource makes an informer for each resource, and sets the cluster's stores to the stores of
-// these informers. The informers do not run yet.
+// newSource makes an informer for each resource, and sets c.Stores to the stores of these informers. The
+// informers do not run yet.
 func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source {
 	s := source{patcher: newPatcher(client)}
 	c.Stores = map[plan.Kind]plan.Store{}
@@ -189,7 +191,8 @@ func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, erro
 	return c, nil
 }
 
-// optional is a resource that an API server may lack.
+// optional is a resource that an API server may lack. Its informer runs once the resource was found
+// (Loop.follow).
 type optional struct {
 	*informer.Informer
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error)

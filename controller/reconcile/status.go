@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 )
 
-// maxLag is how long the database may be behind the cluster while this replica is ready. Under
-// constant change it is never equal for long.
+// maxLag is how long an owner may wait for the database while this replica is ready. Under constant change
+// the database never equals the cluster for long.
 const maxLag = time.Second
 
 // maxListed bounds how many failing owners readiness lists.
@@ -19,22 +19,24 @@ const maxListed = 100
 
 // status is read by readiness and metrics, possibly while the loop works.
 type status struct {
-	mu       sync.Mutex // guards all below
-	api      error      // of the last probe of the API server
-	watching bool       // the informers have the whole cluster
-	leading  bool
+	mu       sync.Mutex          // guards all below
+	api      error               // of the last probe of the API server
+	watching bool                // the informers have the whole cluster
+	leading  bool                // also before its first term, if there are no standbys: see Loop.Run
 	term     uint64              // the number of the claimed term; 0: none yet
 	late     bool                // the lease is not renewed in time: nothing is written
 	lost     *election.LostError // why this replica no longer leads, until the new leader is known
 	begun    bool                // a full sync was begun since this replica leads
-	synced   uint64              // the database connection whose full sync is done
+	synced   uint64              // the database connection whose full sync is done, as nb.DB.Generation
 	pending  int                 // keys of the last full sync that are not done
 	// allocator is nil while this replica does not lead, and until it has read the allocations.
 	allocator *ipam.Allocator
 }
 
+// setAPI records the result of a probe of the API server.
 func (s *status) setAPI(err error) { s.set(func(s *status) { s.api = err }) }
 
+// set calls f, which changes the fields, with the lock held.
 func (s *status) set(f func(*status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,6 +44,8 @@ func (s *status) set(f func(*status)) {
 	f(s)
 }
 
+// leadership returns whether this replica leads, the number of keys of the full sync that are not done,
+// and the allocator, which may be nil.
 func (s *status) leadership() (leading bool, pending int, a *ipam.Allocator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ type waitlist struct {
 	rows      map[plan.Key]nb.MissingRowError // owners that wait for a row of another owner
 }
 
-// addressWait is the wait for any address of a prefix.
+// addressWait is the wait for any address of a prefix, which has one address if the owner requests it.
 type addressWait struct {
 	prefix netip.Prefix
 	serial uint64 // grows with each new wait
@@ -70,8 +70,8 @@ func (w *waitlist) forget(k plan.Key) {
 	delete(w.rows, k)
 }
 
-// wanting returns the owners that wait for one of the released addresses. For each address, those
-// that have waited longest come first.
+// wanting returns the owners that wait for one of the released addresses. For each address, it returns at
+// most wakePerAddress owners, which are those that have waited longest.
 func (w *waitlist) wanting(released []netip.Addr) []plan.Key {
 	if len(w.addresses) == 0 {
 		return nil
@@ -117,45 +117,6 @@ func (w *waitlist) referring(rows []plan.Row) []plan.Key {
 	}
 
 	slices.SortFunc(out, plan.Key.Compare)
-
-	return out
-}
-
-// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key is heavy. A heavy
-// key is reconciled alone, after the other keys of its batch, so that they need not wait for it.
-const heavyRows = 1 << 20
-
-// heavyKeys are the keys that were heavy when they were last planned.
-type heavyKeys map[plan.Key]struct{}
-
-// record records whether the key is heavy with these rows.
-func (h heavyKeys) record(k plan.Key, rows []plan.Row) {
-	if plan.Size(rows) >= heavyRows {
-		h[k] = struct{}{}
-	} else {
-		delete(h, k)
-	}
-}
-
-// batches returns the keys in the groups and the order in which they must be reconciled. Keys for
-// which isLimited returns true are treated like heavy ones.
-func (h heavyKeys) batches(keys []plan.Key, isLimited func(plan.Key) bool) [][]plan.Key {
-	var (
-		light []plan.Key
-		out   [][]plan.Key
-	)
-
-	for _, k := range keys {
-		if _, heavy := h[k]; heavy || isLimited(k) {
-			out = append(out, []plan.Key{k})
-		} else {
-			light = append(light, k)
-		}
-	}
-
-	if len(light) > 0 {
-		out = slices.Insert(out, 0, light)
-	}
 
 	return out
 }

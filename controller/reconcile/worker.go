@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the
-// fields.
+// worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the fields. A
+// worker lives for one term.
 type worker struct {
 	*Loop
 	term       *term
@@ -29,8 +29,8 @@ type worker struct {
 	throttle   throttle
 
 	// A full sync belongs to a connection to the database, given as nb.DB.Generation; 0 is none.
-	backlog []plan.Key            // keys that are enqueued when the queue is empty
-	pending map[plan.Key]struct{} // keys that are not done
+	backlog []plan.Key            // its keys that are enqueued when the queue is empty
+	pending map[plan.Key]struct{} // its keys that are not done
 	syncing uint64                // the connection whose full sync has begun last
 	synced  uint64                // the connection whose full sync was done last
 }
@@ -77,7 +77,7 @@ func (w *worker) run(ctx context.Context) error {
 
 // next waits for work and returns up to batchSize keys, or a batch of the full sync. It returns
 // none when the queue was shut down. The first key after a pause is returned at once. Keys that
-// follow within coalesce are batched.
+// follow within coalesce after that are returned together.
 func (w *worker) next(ctx context.Context) []plan.Key {
 	size := max(batchSize, w.feedBacklog())
 
@@ -109,26 +109,10 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 	return keys
 }
 
-// feedBacklog enqueues the next batch of the full sync when the queue is empty, so that no event
-// waits behind more than one such batch. It returns the number of keys.
-func (w *worker) feedBacklog() int {
-	if w.queue.Len() > 0 {
-		return 0
-	}
-
-	n := min(len(w.backlog), syncBatchSize)
-	for _, k := range w.backlog[:n] {
-		w.queue.Add(k)
-	}
-
-	w.backlog = w.backlog[n:]
-
-	return n
-}
-
-// batch is what must be written for a batch of keys. A key has an allocation, or it has rows.
+// batch is what must be written for a batch of keys. A key has an allocation, or it has rows. A key with
+// neither was finished by prepare.
 type batch struct {
-	allocations map[plan.Key]*patch // annotations with which the key must be planned again
+	allocations map[plan.Key]*patch // annotations that must be written before the key can be planned
 	rows        map[plan.Key][]plan.Row
 	labels      map[plan.Key]map[string]string // of the pods among them, not newer than the rows
 	unserved    map[plan.Key]error             // why the rows leave out a part of the object
@@ -174,6 +158,7 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 		w.prepare(k, &b)
 	}
 
+	// Write the annotations and the rows, which belong to different keys, in parallel.
 	var (
 		patchErrs map[plan.Key]error
 		group     sync.WaitGroup
@@ -242,6 +227,7 @@ func (w *worker) prepare(k plan.Key, b *batch) {
 		}
 	}
 
+	// The rows are planned after labels and later were read, so that these are not newer.
 	rows, err := plan.Rows(&w.cluster, k)
 
 	var unserved *plan.Unserved
@@ -250,7 +236,7 @@ func (w *worker) prepare(k plan.Key, b *batch) {
 		return
 	}
 
-	if !w.hasAllocatedAddresses(rows) {
+	if !w.hasAllocatedAddresses(rows) { // an annotation has changed meanwhile
 		w.queue.AddRateLimited(k)
 		w.queue.Done(k)
 
@@ -296,9 +282,10 @@ func (w *worker) commit(ctx context.Context, b batch) {
 	errs := w.db.CommitWithin(ctx, b.rows, byOwner)
 	w.throttle.spend(b.rows, byNamespace)
 
+	// If the database has another term, this one is over.
 	for _, err := range errs {
 		if w.term.loseIfFenced(ctx, err) != nil && ctx.Err() != nil {
-			return // the term is over, and the next one begins with all keys
+			return // the next term begins with all keys
 		}
 	}
 

@@ -1,5 +1,5 @@
 // Package churntest changes a cluster at random, for tests with a stand-in of the API server or
-// with a real one.
+// with a real one. Churn.Step (churn.go) makes one change through an API.
 package churntest
 
 import (
@@ -22,14 +22,15 @@ const (
 	Policies       = "networkpolicies"
 )
 
-// API holds the objects.
+// API is the API server, or its stand-in. Keys are those of the function Key.
 type API interface {
-	// All returns a resource's objects by key. They must not be changed.
+	// All returns a resource's objects, sorted by key. They must not be changed, and may lack all fields
+	// but namespace and name.
 	All(resource string) []metav1.Object
 	// Put creates an object.
 	Put(obj metav1.Object)
-	// Edit calls change with a copy of an object, and writes the copy. Without such an object it does
-	// nothing.
+	// Edit calls change with a copy of an object, and writes the copy. It does nothing if the object does
+	// not exist.
 	Edit(resource, key string, change func(metav1.Object))
 	// Remove deletes an object, if it exists.
 	Remove(resource, key string)
@@ -44,7 +45,8 @@ func Edit[T metav1.Object](api API, resource, key string, change func(T)) {
 	})
 }
 
-// putOrEdit creates the object as described, or describes the existing one of its name anew.
+// putOrEdit creates the object after describe has filled it. If an object of that name exists, describe
+// changes that one instead.
 func putOrEdit[T metav1.Object](api API, obj T, describe func(T)) {
 	found := false
 
@@ -89,7 +91,7 @@ func Key(obj metav1.Object) string {
 	return obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// SplitKey splits what Key returned.
+// SplitKey returns the namespace and the name in a key. The namespace may be "".
 func SplitKey(key string) (namespace, name string) {
 	if before, after, ok := strings.Cut(key, "/"); ok {
 		return before, after

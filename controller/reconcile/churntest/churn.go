@@ -12,17 +12,24 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Churn changes a cluster at random. It makes valid and invalid changes that an API server accepts.
+// Churn changes a cluster at random. It makes changes that an API server accepts, and of which some make
+// objects that cannot be planned. The same Rand, in a cluster with the same objects, makes the same
+// changes.
+//
+// Its methods put, change and remove objects. A method putX creates an object, or gives the existing one
+// of this name new values. An existing pod stays as it is.
+// Services, EndpointSlices, Namespaces and NetworkPolicies are in services.go.
 type Churn struct {
 	Rand  *rand.Rand
 	API   API
 	Names int // number of names of a kind; fewer names are reused more often
-	Nodes int
+	Nodes int // number of names of Nodes
 
-	wrong map[string]bool // resource/key of objects that cannot be planned
+	wrong map[string]bool // resource/key of objects that cannot be planned; see Heal
 }
 
-// Step makes one change.
+// Step makes one change. It draws the changes one after another, with the probability weight/95 each. If
+// none of them is drawn, which happens in a third of the steps, it puts a pod.
 func (c *Churn) Step() {
 	for _, o := range []struct {
 		weight int
@@ -46,7 +53,6 @@ func (c *Churn) Step() {
 		{6, c.putPolicy},
 		{3, c.removePolicy},
 	} {
-		// The weights' sum is 95.
 		if c.Rand.IntN(95) < o.weight {
 			o.do()
 			return
@@ -56,6 +62,7 @@ func (c *Churn) Step() {
 	c.putPod()
 }
 
+// mark records that an object cannot be planned, until Heal repairs it.
 func (c *Churn) mark(resource, key string) {
 	if c.wrong == nil {
 		c.wrong = map[string]bool{}
@@ -64,16 +71,20 @@ func (c *Churn) mark(resource, key string) {
 	c.wrong[resource+"/"+key] = true
 }
 
+// maybe returns true with a probability in percent.
 func (c *Churn) maybe(percent int) bool { return c.Rand.IntN(100) < percent }
 
+// pick returns a random element. A value that is listed twice is drawn twice as often.
 func pick[T any](c *Churn, list ...T) T { return list[c.Rand.IntN(len(list))] }
 
+// Names of objects, which need not exist.
 func (c *Churn) node() string      { return fmt.Sprint("node", c.Rand.IntN(c.Nodes)) }
 func (c *Churn) namespace() string { return fmt.Sprint("ns", c.Rand.IntN(5)) }
 func (c *Churn) name(kind string) string {
 	return fmt.Sprint(kind, c.Rand.IntN(c.Names))
 }
 
+// labels returns labels that the selectors of NetworkPolicies can match (selector).
 func (c *Churn) labels() map[string]string {
 	out := map[string]string{}
 
@@ -125,7 +136,7 @@ func (c *Churn) putNode() {
 	c.API.Put(n)
 }
 
-// describe writes the annotations of the node's agent.
+// describe writes the annotations of the agent of node i.
 func (c *Churn) describe(n *corev1.Node, i int) {
 	addrs := []netip.Prefix{
 		netip.MustParsePrefix(fmt.Sprintf("172.30.%d.%d/16", c.Rand.IntN(2), 10+i)),
@@ -155,6 +166,7 @@ func (c *Churn) describe(n *corev1.Node, i int) {
 	n.Annotations[annotation.ManagementMACs] = annotation.FormatManagementMAC(mac)
 }
 
+// changeNode breaks or removes an annotation of a Node, also of those that the controller writes.
 func (c *Churn) changeNode() {
 	key := c.exists(Nodes)
 	Edit(c.API, Nodes, key, func(n *corev1.Node) {
@@ -173,16 +185,17 @@ func (c *Churn) changeNode() {
 
 func (c *Churn) removeNode() { c.API.Remove(Nodes, c.exists(Nodes)) }
 
+// putPod creates a pod, unless it exists.
 func (c *Churn) putPod() {
 	namespace, name := c.namespace(), c.name("pod")
-	if c.pod(namespace + "/" + name) {
+	if c.podExists(namespace + "/" + name) {
 		return
 	}
 
 	c.API.Put(c.newPod(namespace, name))
 }
 
-func (c *Churn) pod(key string) bool {
+func (c *Churn) podExists(key string) bool {
 	found := false
 
 	Edit(c.API, Pods, key, func(*corev1.Pod) { found = true })
@@ -190,6 +203,8 @@ func (c *Churn) pod(key string) bool {
 	return found
 }
 
+// newPod returns a pod on any node. Some pods request an address or a MAC, and a few of these requests are
+// invalid.
 func (c *Churn) newPod(namespace, name string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -247,6 +262,7 @@ func (c *Churn) recreatePod() {
 	}
 }
 
+// endPod schedules a pod that is not scheduled yet, and changes the phase of another one.
 func (c *Churn) endPod() {
 	Edit(c.API, Pods, c.exists(Pods), func(p *corev1.Pod) {
 		if p.Spec.NodeName == "" {
@@ -280,8 +296,8 @@ func (c *Churn) meddle() {
 	})
 }
 
-// Heal makes all objects plannable. The rows of other objects stay as they were, and a cold start
-// does not know how they were.
+// Heal makes all objects plannable, before a test compares the database with that of a cold start. The
+// controller keeps the rows of an object that cannot be planned, and a cold start does not know them.
 func (c *Churn) Heal() {
 	for _, obj := range c.API.All(Nodes) {
 		key := Key(obj)

@@ -17,8 +17,9 @@ func (c *Churn) putService() {
 	putOrEdit(c.API, s, func(s *corev1.Service) { c.describeService(s, i) })
 }
 
+// describeService fills a Service with random values. i is the number in its name.
 func (c *Churn) describeService(s *corev1.Service, i int) {
-	// As the API server would, no cluster IP is given twice.
+	// No two Services have the same cluster IP, because an API server would refuse the second one.
 	namespace := int(s.Namespace[2] - '0')
 	ip4 := fmt.Sprintf("10.96.%d.%d", namespace, 2+i%250)
 	ip6 := fmt.Sprintf("fd00:10:96::%x", (namespace+1)<<12|i)
@@ -81,6 +82,7 @@ func (c *Churn) describeService(s *corev1.Service, i int) {
 
 func (c *Churn) removeService() { c.API.Remove(Services, c.exists(Services)) }
 
+// putSlice creates or changes the EndpointSlice of a Service for IPv4 or IPv6. The Service need not exist.
 func (c *Churn) putSlice() {
 	namespace, service := c.namespace(), c.name("svc")
 	four := c.maybe(65)
@@ -101,6 +103,7 @@ func (c *Churn) putSlice() {
 	putOrEdit(c.API, s, func(s *discoveryv1.EndpointSlice) { c.describeSlice(s, four) })
 }
 
+// describeSlice fills a slice with random endpoints, of IPv4 (four) or IPv6.
 func (c *Churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
 	s.Endpoints, s.Ports = nil, nil
 
@@ -159,6 +162,7 @@ func (c *Churn) putPolicy() {
 
 func (c *Churn) removePolicy() { c.API.Remove(Policies, c.exists(Policies)) }
 
+// selector returns a random selector of pods or namespaces. It may be empty, which selects all.
 func (c *Churn) selector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	if c.maybe(60) {
