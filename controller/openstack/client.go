@@ -34,7 +34,8 @@ type Client struct {
 	done    func(string, Kind, time.Duration)
 }
 
-// Open authenticates and finds the project's Neutron.
+// Open authenticates and finds the project's Neutron. Errors of requests are *Error. Waiting does not repair
+// other errors, such as a missing entry of clouds.yaml, or credentials without a project.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	if o.Rate <= 0 || o.Workers < 1 || o.Timeout <= 0 {
 		return nil, fmt.Errorf("open cloud %s: rate %v, workers %d, timeout %v: want more than 0",
@@ -91,6 +92,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 // Project returns the ID of the project of the credentials.
 func (c *Client) Project() string { return c.project }
 
+// project returns the ID of the project for which the token is.
 func project(p *gophercloud.ProviderClient) (string, error) {
 	result, ok := p.GetAuthResult().(tokens.CreateResult)
 	if !ok {
@@ -107,19 +109,6 @@ func project(p *gophercloud.ProviderClient) (string, error) {
 	}
 
 	return project.ID, nil
-}
-
-// call runs a request and classifies its error.
-func call[T any](c *Client, name string, request func() (T, error)) (T, error) {
-	start := time.Now()
-	v, err := request()
-	err = classify(name, err)
-
-	if c.done != nil {
-		c.done(name, KindOf(err), time.Since(start))
-	}
-
-	return v, err
 }
 
 // transport bounds rate and concurrency of requests. Requests wait in it, so their timeout has to

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// locations returns the files that may be clouds.yaml, in the order of OpenStack's own clients.
+// locations returns the paths at which clouds.yaml may be, in the order in which OpenStack's own clients
+// look for it. file, if not "", is the only one, or else the environment variable OS_CLIENT_CONFIG_FILE.
 func locations(file string) []string {
 	if file == "" {
 		file = os.Getenv("OS_CLIENT_CONFIG_FILE")
@@ -29,8 +30,8 @@ func locations(file string) []string {
 	return append(all, "/etc/openstack/clouds.yaml")
 }
 
-// checkCloud returns the path of clouds.yaml. If the file lacks the entry, the error lists the
-// entries that it has.
+// checkCloud returns the path of clouds.yaml, and checks that the file has an entry of that name. Otherwise,
+// its error says where to write the entry, or lists those that exist.
 func checkCloud(file, name string) (string, error) {
 	all := locations(file)
 
@@ -62,7 +63,7 @@ func checkCloud(file, name string) (string, error) {
 		return path, fmt.Errorf("read %s: %w", path, err)
 	}
 
-	if _, is := content.Clouds[name]; is {
+	if _, exists := content.Clouds[name]; exists {
 		return path, nil
 	}
 

@@ -12,7 +12,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 )
 
-// Kind is what an error means for the caller.
+// Kind is the reaction that an error asks of the caller. The zero Kind is no error.
 type Kind int
 
 // The kinds of errors.
@@ -30,10 +30,10 @@ func (k Kind) String() string {
 	return [...]string{"ok", "quota", "conflict", "gone", "busy", "away", "refused"}[k]
 }
 
-// Error is a request that did not succeed. After Away the request may have been executed.
+// Error is the error of a request. After an error of kind Away, the request may have been executed.
 type Error struct {
 	Kind   Kind
-	Call   string // "create ports"
+	Call   string // such as "create ports"
 	Status int    // HTTP status; 0 if there was no response
 	Type   string // Neutron's name for the error, like OverQuota; "" if there is none
 	// RetryAfter is the time that the service asks to wait before the next request; 0 if it does
@@ -69,7 +69,8 @@ type neutronError struct {
 	}
 }
 
-// classify makes an *Error of an error of gophercloud.
+// classify converts an error of gophercloud into an *Error. It returns context.Canceled as it is: the caller
+// has ended the request.
 func classify(call string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
@@ -117,9 +118,9 @@ const (
 	TypeSubportMTU       = "SubPortMtuGreaterThanTrunkPortMtu" // the trunk's network has a smaller MTU
 )
 
-// kinds are the types of errors whose kind does not follow from the HTTP status. Neutron answers
-// 500 if a subnet pool is exhausted, and 409 to requests about trunks that another look at the
-// trunk does not cure.
+// kinds has the kinds of those types of errors whose kind does not follow from the HTTP status. Neutron
+// answers 500 if a subnet pool is exhausted, and 409 to requests for trunks that cannot succeed, not even
+// after another observation.
 var kinds = map[string]Kind{
 	"OverQuota":               Quota,
 	"SubnetPoolQuotaExceeded": Quota,
@@ -132,8 +133,9 @@ var kinds = map[string]Kind{
 	TypeSubportMTU:      Refused,
 }
 
+// kindOf returns the kind of a response with that HTTP status, and with that type in its body.
 func kindOf(status int, name string) Kind {
-	if kind, is := kinds[name]; is {
+	if kind, exists := kinds[name]; exists {
 		return kind
 	}
 

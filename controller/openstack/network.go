@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/external"
@@ -19,12 +17,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
 
+// network is a network of gophercloud with the attributes of two extensions.
 type network struct {
 	networks.Network
 	mtu.NetworkMTUExt
 	external.NetworkExternalExt
 }
 
+// object converts a network of gophercloud.
 func (n network) object() cloud.Network {
 	return cloud.Network{
 		ID:          n.ID,
@@ -71,20 +71,7 @@ func (c *Client) DeleteNetwork(ctx context.Context, id string) error {
 		func() error { return networks.Delete(ctx, c.network, id).ExtractErr() })
 }
 
-// delete runs a request to delete. An object that is gone already is no error.
-func (c *Client) delete(name string, request func() error) error {
-	_, err := call(c, name, func() (struct{}, error) {
-		err := request()
-		if gophercloud.ResponseCodeIs(err, 404) {
-			err = nil
-		}
-
-		return struct{}{}, err
-	})
-
-	return err
-}
-
+// subnet converts a subnet of gophercloud.
 func subnet(n subnets.Subnet) (cloud.Subnet, error) {
 	out := cloud.Subnet{ID: n.ID, Name: n.Name, Network: n.NetworkID, SubnetPool: n.SubnetPoolID}
 
@@ -160,8 +147,8 @@ func (c *Client) Quotas(ctx context.Context) (cloud.Quotas, error) {
 		}
 
 		quota := func(resource string) cloud.Quota {
-			q, is := all.Quota[resource]
-			if !is { // not every Neutron has all of them
+			q, exists := all.Quota[resource]
+			if !exists { // not every Neutron has all of these quotas
 				return cloud.Quota{Limit: -1}
 			}
 
@@ -179,13 +166,4 @@ func (c *Client) Quotas(ctx context.Context) (cloud.Quotas, error) {
 			Rules:          quota("security_group_rule"),
 		}, nil
 	})
-}
-
-// sorted returns the groups of a port in Neutron's answer. Nil stays nil: without the extension
-// security-group, the answer has none, and the groups are unknown.
-func sorted(groups []string) []string {
-	groups = slices.Clone(groups)
-	slices.SortFunc(groups, strings.Compare)
-
-	return groups
 }

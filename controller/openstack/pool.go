@@ -68,7 +68,7 @@ func (c *Client) mtu(ctx context.Context, network string) (int, error) {
 }
 
 // trunks returns the trunks with the pool's name and the trunks on the VIFs. If a subport of the
-// pool is in none of these, trunks searches the whole project for its trunk.
+// pool is in none of these, trunks searches all trunks of the project for it.
 func (c *Client) trunks(ctx context.Context, pool string, seen cloud.Observation) ([]cloud.Trunk, error) {
 	found, err := c.Trunks(ctx, TrunkFilter{Name: pool})
 	if err != nil {

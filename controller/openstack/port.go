@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -14,8 +15,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
 
-// PortFilter selects ports. An empty field selects all.
-type PortFilter struct{ ID, Network, MAC, Device string }
+// PortFilter selects the ports that match all of its fields. An empty field matches all ports.
+type PortFilter struct {
+	ID, Network string // UUIDs of the port, and of its network
+	MAC         string
+	Device      string // device_id: UUID of the VM or router that has the port
+}
 
 // Ports returns the ports that the filter selects and the credentials may see.
 func (c *Client) Ports(ctx context.Context, f PortFilter) ([]cloud.Port, error) {
@@ -24,6 +29,7 @@ func (c *Client) Ports(ctx context.Context, f PortFilter) ([]cloud.Port, error) 
 	return list(c, "list ports", ports.List(c.network, o), ctx, ports.ExtractPorts, port)
 }
 
+// port converts a port of gophercloud.
 func port(p ports.Port) (cloud.Port, error) {
 	out := cloud.Port{
 		ID:          p.ID,
@@ -48,8 +54,18 @@ func port(p ports.Port) (cloud.Port, error) {
 	return out, nil
 }
 
-// CreatePorts makes ports in one request: all of them or none. The groups of a port must be known:
-// without them in the request, the port would get the project's group "default".
+// sorted returns the groups of a port in Neutron's answer. Nil stays nil: without the extension
+// security-group, the answer has none, and the groups are unknown.
+func sorted(groups []string) []string {
+	groups = slices.Clone(groups)
+	slices.SortFunc(groups, strings.Compare)
+
+	return groups
+}
+
+// CreatePorts makes ports in one request: all of them or none. It returns them in the same order, with
+// their IDs. The groups of a port must be known: without them in the request, the port would get the
+// project's group "default".
 func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.Port, error) {
 	const name = "create ports"
 
@@ -100,7 +116,7 @@ func (c *Client) DeletePort(ctx context.Context, id string) error {
 	return c.delete("delete port", func() error { return ports.Delete(ctx, c.network, id).ExtractErr() })
 }
 
-// SetGroups makes the security groups those of the port, instead of the ones that it has.
+// SetGroups replaces the security groups of the port by these, given by their UUIDs.
 func (c *Client) SetGroups(ctx context.Context, port string, groups []string) error {
 	_, err := call(c, "set security groups", func() (*ports.Port, error) {
 		return ports.Update(ctx, c.network, port, ports.UpdateOpts{SecurityGroups: &groups}).Extract()
@@ -109,6 +125,7 @@ func (c *Client) SetGroups(ctx context.Context, port string, groups []string) er
 	return err
 }
 
+// trunk converts a trunk of gophercloud.
 func trunk(t trunks.Trunk) cloud.Trunk {
 	out := cloud.Trunk{ID: t.ID, Name: t.Name, Description: t.Description, Port: t.PortID}
 	for _, s := range t.Subports {
@@ -118,8 +135,11 @@ func trunk(t trunks.Trunk) cloud.Trunk {
 	return out
 }
 
-// TrunkFilter selects trunks. An empty field selects all.
-type TrunkFilter struct{ Name, Port string }
+// TrunkFilter selects the trunks that match all of its fields. An empty field matches all trunks.
+type TrunkFilter struct {
+	Name string
+	Port string // UUID of the parent port
+}
 
 // Trunks returns the project's trunks that the filter selects, with their subports.
 func (c *Client) Trunks(ctx context.Context, f TrunkFilter) ([]cloud.Trunk, error) {

@@ -14,13 +14,12 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/subnetpools"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
-	"github.com/gophercloud/gophercloud/v2/pagination"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
 
-// ObserveSetup returns what there is of the setup. Without an extension that it needs, it returns
-// the extensions only.
+// ObserveSetup returns the objects from which the setup is planned: see cloud.SetupObservation. If Neutron
+// lacks an extension that the setup needs, ObserveSetup returns the extensions only.
 func (c *Client) ObserveSetup(ctx context.Context, s cloud.Setup) (cloud.SetupObservation, error) {
 	var (
 		seen cloud.SetupObservation
@@ -68,7 +67,7 @@ func (c *Client) observeVMNetwork(ctx context.Context, s cloud.Setup, seen *clou
 			continue
 		}
 
-		if n.Project != c.project {
+		if n.Project != c.project { // otherwise, seen has its subnets already
 			more, err := c.Subnets(ctx, n.ID)
 			if err != nil {
 				return err
@@ -96,6 +95,7 @@ func (c *Client) observeRouter(ctx context.Context, s cloud.Setup, seen *cloud.S
 		return err
 	}
 
+	// A candidate may be of another project, which the plan reports.
 	for _, id := range s.RouterCandidates(*seen) {
 		if slices.ContainsFunc(seen.Routers, func(r cloud.Router) bool { return r.ID == id }) {
 			continue
@@ -130,85 +130,12 @@ func (c *Client) Extensions(ctx context.Context) ([]string, error) {
 		func(e extensions.Extension) (string, error) { return e.Alias, nil })
 }
 
-// list makes a request for all pages of a list, and converts its elements.
-func list[A, B any](
-	c *Client, name string, pager pagination.Pager, ctx context.Context,
-	extract func(pagination.Page) ([]A, error), object func(A) (B, error),
-) ([]B, error) {
-	return call(c, name, func() ([]B, error) {
-		pages, err := pager.AllPages(ctx)
-		if err != nil {
-			return nil, err
-		}
-
-		all, err := extract(pages)
-		if err != nil {
-			return nil, err
-		}
-
-		return objects(all, object)
-	})
-}
-
-func objects[A, B any](all []A, object func(A) (B, error)) ([]B, error) {
-	var out []B
-
-	for _, a := range all {
-		b, err := object(a)
-		if err != nil {
-			return nil, err
-		}
-
-		out = append(out, b)
-	}
-
-	return out, nil
-}
-
-// create makes a request that makes an object, and converts the object.
-func create[A, B any](
-	c *Client, name string, request func() (*A, error), object func(A) (B, error),
-) (B, error) {
-	return call(c, name, func() (out B, err error) {
-		a, err := request()
-		if err != nil {
-			return out, err
-		}
-
-		return object(*a)
-	})
-}
-
-// valid is a conversion of objects that always succeeds.
-func valid[A, B any](object func(A) B) func(A) (B, error) {
-	return func(a A) (B, error) { return object(a), nil }
-}
-
-// withIDs returns the project's objects, and those with the IDs. get returns the objects of a
-// project, or those with an ID.
-func withIDs[T any](
-	project string, ids []string, get func(project, id string) ([]T, error), idOf func(T) string,
-) ([]T, error) {
-	out, err := get(project, "")
-	for _, id := range ids {
-		known := slices.ContainsFunc(out, func(have T) bool { return idOf(have) == id })
-		if err != nil || id == "" || known {
-			continue
-		}
-
-		var more []T
-
-		more, err = get("", id)
-		out = append(out, more...)
-	}
-
-	return out, err
-}
-
+// routers returns the routers that the options select.
 func (c *Client) routers(ctx context.Context, o routers.ListOpts) ([]cloud.Router, error) {
 	return list(c, "list routers", routers.List(c.network, o), ctx, routers.ExtractRouters, valid(router))
 }
 
+// router converts a router of gophercloud.
 func router(r routers.Router) cloud.Router {
 	return cloud.Router{
 		ID: r.ID, Name: r.Name, Description: r.Description, Project: r.ProjectID,
@@ -250,6 +177,7 @@ func (c *Client) subnetPools(ctx context.Context, ids ...string) ([]cloud.Subnet
 	return withIDs(c.project, ids, get, func(p cloud.SubnetPool) string { return p.ID })
 }
 
+// subnetPool converts a subnet pool of gophercloud.
 func subnetPool(p subnetpools.SubnetPool) (cloud.SubnetPool, error) {
 	out := cloud.SubnetPool{
 		ID: p.ID, Name: p.Name, Description: p.Description, Project: p.ProjectID,
@@ -291,6 +219,8 @@ func (c *Client) securityGroups(ctx context.Context, ids []string) ([]cloud.Secu
 	return withIDs(c.project, ids, get, func(g cloud.SecurityGroup) string { return g.ID })
 }
 
+// securityGroup converts a security group of gophercloud. Of its rules, it keeps those that allow
+// everything.
 func securityGroup(g groups.SecGroup) cloud.SecurityGroup {
 	out := cloud.SecurityGroup{
 		ID: g.ID, Name: g.Name, Description: g.Description, Project: g.ProjectID,
