@@ -8,11 +8,13 @@
 // The router, the subnet pools and the security groups are made before the first node joins. Setup
 // plans them in the same way.
 //
-// Planning is per owner. NodePool returns what a Node asks for, or refuses it. Pool.Plan compares
-// that with what was observed (Observation) and returns the ordered steps that are possible now.
-// Release returns the steps that remove a pool. The caller executes steps, adds their results by
-// Observation.After and plans again, without another look at Neutron. After an error the caller
-// must observe anew.
+// Each pool is planned on its own. NodePool returns the pool that a Node needs, or a Problem. Pool.Plan
+// compares it with the observed objects (Observation) and returns the steps that are possible now, in
+// order. Release returns the steps that remove a pool. The caller executes steps, adds their results by
+// Observation.After and plans again, without another observation. After an error the caller must observe
+// anew. Package underlay is this caller.
+//
+// Read pool.go first, and the diagram of slots in state.go. A Setup begins in setup.go.
 //
 // Names are deterministic: network and trunk are <cluster>-<node>, a port is <cluster>-<node>-<address>
 // and has that address. A port's VLAN tag is its place in the pool's subnets. So nothing needs to

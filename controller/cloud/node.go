@@ -15,8 +15,8 @@ import (
 
 // Bounds of a pool.
 const (
-	ShortestPrefix = 20 // 4,093 ports
-	LongestPrefix  = 28 // 13 ports
+	ShortestPrefix = 20 // of an IPv4 subnet: 4,093 ports
+	LongestPrefix  = 28 // of an IPv4 subnet: 13 ports
 	fewestPorts    = 13 // in a subnet of LongestPrefix
 	lastTag        = annotation.MaxTag
 	// longestName bounds a pool's name, in characters. Neutron's names have at most 255, and those
@@ -59,9 +59,12 @@ func description(cluster, node string) string {
 	return "ovn-ebpf pool of node " + node + " of cluster " + cluster
 }
 
-// nodeOf returns the node that a description of an object of the cluster names.
+// nodeOf returns the node that a description names, or false if it is not the description of a pool of the
+// cluster.
 func nodeOf(cluster, text string) (node string, ok bool) {
-	before, after, _ := strings.Cut(description(cluster, "\x00"), "\x00")
+	const placeholder = "\x00" // in no name
+
+	before, after, _ := strings.Cut(description(cluster, placeholder), placeholder)
 	if text, ok = strings.CutPrefix(text, before); !ok {
 		return "", false
 	}
@@ -98,6 +101,7 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 			n.Name, vif.Address)
 	}
 
+	// The operator's annotation comes before the cluster's setting, and that before the node's capacity.
 	length, err := annotation.ParseUnderlayPrefixLength(n.Annotations)
 	switch {
 	case err == nil:
@@ -152,7 +156,7 @@ func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
 }
 
 // wantedPorts returns the number of ports of a new pool: the number that the node requests, or
-// else the smallest of its pod capacity, 10 per CPU and 4 per GiB. It is at least fewestPorts.
+// else the smallest of its pod capacity, 10 per CPU and 4 per GiB of memory. It is at least fewestPorts.
 func wantedPorts(n *corev1.Node, requested int) int {
 	if requested > 0 {
 		return max(requested, fewestPorts)

@@ -2,10 +2,14 @@ package cloud
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
-// Network is a Neutron network: a node's logical switch.
+// This file has the objects of Neutron, with the attributes that plans need. References are IDs, such as
+// Subnet.Network. Project is the ID of the owner. Package openstack reads these objects.
+
+// Network is a Neutron network, for example that of a node's pool.
 type Network struct {
 	ID, Name, Description, Project string
 	MTU                            int  // bytes
@@ -47,13 +51,13 @@ type Rule struct {
 
 func (r Rule) String() string { return r.Direction + " " + r.EtherType }
 
-// FixedIP is an address that a port has, and the ID of its subnet.
+// FixedIP is an address of a port, and the ID of its subnet.
 type FixedIP struct {
 	Subnet  string
 	Address netip.Addr
 }
 
-// Port is a Neutron port. Fixed is in the order of the port's subnets.
+// Port is a Neutron port, or the request for one in CreatePorts, which has no ID, Project, Device and Owner.
 type Port struct {
 	ID, Name, Description, Network, Project string
 	MAC                                     string // lower case; "" in a request leaves it to Neutron
@@ -75,6 +79,11 @@ func (p Port) has(a netip.Addr) bool {
 	return false
 }
 
+// in reports whether the port has an address of the subnet.
+func (p Port) in(subnet string) bool {
+	return slices.ContainsFunc(p.FixedIPs, func(f FixedIP) bool { return f.Subnet == subnet })
+}
+
 // Device owners that Neutron sets.
 const (
 	ownerSubport = "trunk:subport"
@@ -82,37 +91,31 @@ const (
 	ownerService = "network:"                 // everything that Neutron itself has on a network
 )
 
-func (p Port) isRouter() bool  { return strings.HasPrefix(p.Owner, ownerRouter) }
+// isRouter reports whether the port is a router's interface in a subnet.
+func (p Port) isRouter() bool { return strings.HasPrefix(p.Owner, ownerRouter) }
+
+// isService reports whether the port is Neutron's own, for example for DHCP or metadata.
 func (p Port) isService() bool { return strings.HasPrefix(p.Owner, ownerService) && !p.isRouter() }
 
-// Trunk makes its parent, a VM's port, carry Subports in VLANs.
+// Trunk carries the packets of its subports, by VLAN tags, in those of its parent, the port of a VM.
 type Trunk struct {
-	ID, Name, Description, Port string
-	Subports                    []Subport
+	ID, Name, Description string
+	Port                  string // ID of the parent
+	Subports              []Subport
 }
 
-// Subport is a port in a trunk, by its VLAN tag.
+// Subport is a port in a trunk.
 type Subport struct {
-	Port string
-	Tag  int // 1 to 4094
+	Port string // its ID
+	Tag  int    // VLAN tag, 1 to 4094
 }
 
-// Quota is one of the project's limits. A Limit below zero is none.
+// Quota is one of the project's limits, and the number of objects that count. A Limit below zero means that
+// they are not limited.
 type Quota struct{ Limit, Used int }
 
 // Quotas are the project's limits for what pools and their cluster consist of.
 type Quotas struct {
 	Networks, Subnets, Ports, Trunks            Quota
 	Routers, SubnetPools, SecurityGroups, Rules Quota
-}
-
-// Line is a port of a pool as it is published to the node. Its tag identifies it: a repaired port
-// has the tag, MAC and addresses of the one before, and another UUID.
-type Line struct {
-	Port, MAC string
-	Tag       int
-	Addresses []netip.Addr // one, or two with IPv4 first
-	Groups    []string     // sorted; nil: unknown, []string{}: none
-	// Held ports are gone from Neutron, or are not what was published: no pod may take one.
-	Held bool
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Observation is the observed state of a pool. This package does not modify it.
+// Observation is the observed state of a pool. This package does not modify it, nor what its slices have.
 type Observation struct {
 	VIFs      []Port    // ports that may be the node's VIF: by its ID, or by its MAC
 	VIFMTU    int       // of the network of the first VIF, bytes; 0 if it was not observed
@@ -16,25 +16,26 @@ type Observation struct {
 	Published []Line // that were published to the node last
 }
 
-// Result has the objects that a step has made, as Neutron returned them.
+// Result has the objects that a step has made, as Neutron returned them. The others are zero.
 type Result struct {
 	Network Network
 	Subnet  Subnet
 	Trunk   Trunk
-	Ports   []Port // of CreatePorts; of AddInterface the router's port
+	Ports   []Port // of CreatePorts, or the router's port of AddInterface
 
 	Router        Router
 	SubnetPool    SubnetPool
 	SecurityGroup SecurityGroup
 }
 
-// After returns the state after a step. For a step that makes no objects, the result is zero.
+// After returns the state after a step that succeeded with this result. So a plan can continue without
+// another observation.
 func (s Observation) After(step Step, r Result) Observation {
 	switch step := step.(type) {
 	case CreateNetwork:
 		s.Networks = append(slices.Clip(s.Networks), r.Network)
 		s.Quotas.Networks.Used++
-		s.Quotas.Ports.Used++ // if OVN's metadata is enabled, Neutron makes a port for it
+		s.Quotas.Ports.Used++ // of OVN's metadata, for which Neutron makes a port if it is enabled
 	case CreateSubnet:
 		s.Subnets = append(slices.Clip(s.Subnets), r.Subnet)
 		s.Quotas.Subnets.Used++
@@ -76,9 +77,25 @@ func (s Observation) After(step Step, r Result) Observation {
 	return s
 }
 
-// in reports whether the port has an address of the subnet.
-func (p Port) in(subnet string) bool {
-	return slices.ContainsFunc(p.FixedIPs, func(f FixedIP) bool { return f.Subnet == subnet })
+// Elsewhere returns the IDs of those observed ports that are subports, but of none of these trunks.
+func (s Observation) Elsewhere(trunks []Trunk) []string {
+	in := map[string]bool{}
+
+	for _, t := range trunks {
+		for _, p := range t.Subports {
+			in[p.Port] = true
+		}
+	}
+
+	var out []string
+
+	for _, p := range s.Ports {
+		if p.Owner == ownerSubport && !in[p.ID] {
+			out = append(out, p.ID)
+		}
+	}
+
+	return out
 }
 
 // without returns the elements that do not match, in new memory.
@@ -104,7 +121,7 @@ func count[T any](all []T, match func(T) bool) int {
 	return n
 }
 
-// withSubports returns the trunks, in new memory, after change of the subports of one trunk.
+// withSubports returns the trunks, in new memory, with the result of change as subports of one trunk.
 func withSubports(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
 	all = slices.Clone(all)
 	for i := range all {
@@ -114,25 +131,4 @@ func withSubports(all []Trunk, id string, change func([]Subport) []Subport) []Tr
 	}
 
 	return all
-}
-
-// Elsewhere returns the subports among the ports that are in none of the trunks.
-func (s Observation) Elsewhere(trunks []Trunk) []string {
-	in := map[string]bool{}
-
-	for _, t := range trunks {
-		for _, p := range t.Subports {
-			in[p.Port] = true
-		}
-	}
-
-	var out []string
-
-	for _, p := range s.Ports {
-		if p.Owner == ownerSubport && !in[p.ID] {
-			out = append(out, p.ID)
-		}
-	}
-
-	return out
 }

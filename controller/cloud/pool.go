@@ -5,17 +5,26 @@ import (
 	"strconv"
 )
 
-// Plan has the steps that can be done for a pool now.
+// This file plans a pool: Pool.Plan is its entry. The objects of a pool need each other in this order:
+//
+//	network ─▶ subnets ─▶ router interfaces ─▶ ports ─┬─▶ subports
+//	                                 trunk on the VIF ─┘
+//
+// A plan has the steps for the missing objects whose needs exist. So an empty project needs several plans,
+// each after the steps of the one before. Surplus and changed objects are removed on the way. See state for
+// the addresses and tags of ports.
+
+// Plan has the steps that can be done for a pool, or for a Setup, now.
 type Plan struct {
 	Steps    []Step // in order; no step refers to an object that another one makes
 	Problems []Problem
 }
 
-// builder collects a plan. It counts the planned objects as used in quotas.
+// builder collects a plan.
 type builder struct {
 	Plan
 	seen   Observation
-	quotas Quotas
+	quotas Quotas // with planned objects as used
 }
 
 func (b *builder) add(s Step)        { b.Steps = append(b.Steps, s) }
@@ -64,15 +73,16 @@ func (p Pool) Plan(s Observation) Plan {
 		p.planPorts(&b, &st, trunk)
 	}
 
-	// Grow only a pool that is complete, except for ports that are in use elsewhere.
-	if len(b.Steps) == 0 && !slices.ContainsFunc(b.Problems, func(p Problem) bool { return !p.Partial() }) {
+	// Grow only a pool that is complete, except for ports whose address or tag is in use elsewhere.
+	isIncomplete := slices.ContainsFunc(b.Problems, func(p Problem) bool { return !p.Partial() })
+	if len(b.Steps) == 0 && !isIncomplete {
 		p.planGrowth(&b, &st, trunk)
 	}
 
 	return b.Plan
 }
 
-// checkVIF returns why nothing is made or repaired for the VIF now.
+// checkVIF returns why nothing is made or repaired for the VIF now, or nil.
 func (p Pool) checkVIF(vif Port, st state, s Observation) *Problem {
 	switch {
 	case vif.Device == "":
@@ -116,7 +126,11 @@ func (p Pool) checkMTU(network Network, vifMTU int) *Problem {
 // compared with the node's InternalIPs, so that a node cannot take the VIF of another one.
 func (p Pool) findVIF(s Observation) (Port, *Problem) {
 	found := only(s.VIFs, func(v Port) bool {
-		return p.VIF.ID == v.ID || p.VIF.ID == "" && v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address)
+		if p.VIF.ID != "" {
+			return v.ID == p.VIF.ID
+		}
+
+		return v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address)
 	})
 
 	switch {
@@ -149,8 +163,9 @@ func (p Pool) findVIF(s Observation) (Port, *Problem) {
 	return v, nil
 }
 
-// planTrunks returns the trunk on the VIF, also if another program made it, or plans a new one. It
-// removes the pool's ports from all other trunks: they are those of an earlier VM of the node.
+// planTrunks returns the trunk on the VIF, also if another program made it, or plans a new one and returns
+// the zero Trunk. It removes the pool's ports from all other trunks, which are those of an earlier VM of the
+// node.
 func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	var trunk Trunk
 
@@ -217,6 +232,7 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 		return false
 	}
 
+	// Delete the other networks of the pool, with their ports.
 	for _, n := range st.copies {
 		for _, t := range b.seen.Trunks {
 			isElsewhere := func(s Subport) bool { return !b.inNetwork(s.Port, n) }
@@ -227,6 +243,7 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 		b.releaseNetwork(n, p.Router)
 	}
 
+	// Delete subnets that a repeated request has made.
 	for _, n := range st.surplus {
 		if b.hasInterface(n, p.Router) {
 			b.add(RemoveInterface{p.Router, n.ID})
@@ -238,8 +255,7 @@ func (p Pool) planNetwork(b *builder, st *state) bool {
 	return p.planSubnets(b, st)
 }
 
-// planSubnets plans the missing subnets and their router interfaces. It reports whether none is
-// missing.
+// planSubnets plans the missing subnets and their router interfaces. It reports whether all exist.
 func (p Pool) planSubnets(b *builder, st *state) bool {
 	if len(st.subnets) == 0 {
 		st.subnets = []Subnet{{}} // the first one is missing
@@ -285,6 +301,7 @@ func (p Pool) planSubnet(b *builder, n Subnet, create CreateSubnet) bool {
 	return true
 }
 
+// hasInterface reports whether the router has an interface in the subnet.
 func (b *builder) hasInterface(n Subnet, router string) bool {
 	return hasInterface(b.seen.Ports, n, router)
 }
@@ -296,8 +313,13 @@ func hasInterface(ports []Port, n Subnet, router string) bool {
 	})
 }
 
-// planPorts repairs ports, adds those that are in no trunk to the pool's trunk, and makes the
-// missing ones.
+// planPorts makes each slot have its port, in the pool's trunk with the slot's tag:
+//
+//   - Ports that another program has changed (strays) are deleted, so that a later plan makes them again.
+//   - A slot stays empty while a port that is not the pool's has its address or its tag.
+//   - A port with another tag is removed from the trunk, so that a later plan adds it with its tag.
+//   - A port that is in no trunk is added to the pool's trunk, once no port has to be removed.
+//   - A missing port is made, up to MaxPorts and the quota.
 func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 	tags := trunk.tags()
 	p.planStrays(b, st, trunk, tags)
@@ -329,8 +351,8 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 
 	b.removeSubports(trunk, retag)
 
-	// A port that is removed above may have the tag of a port that is added here, so it goes
-	// first.
+	// A port that is removed above may have the tag of a port that is added here, so removals are a plan
+	// of their own.
 	if trunk.ID != "" && len(retag) == 0 {
 		for batch := range slices.Chunk(attach, Batch) {
 			b.add(AddSubports{trunk.ID, batch})
@@ -343,7 +365,7 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 	}
 }
 
-// subportsOutside returns the ports that are in another trunk.
+// subportsOutside returns the IDs of ports that are in another trunk.
 func (b *builder) subportsOutside(trunk Trunk) map[string]bool {
 	out := map[string]bool{}
 
@@ -382,7 +404,7 @@ func (st *state) hasStray(sl slot) bool {
 	return slices.ContainsFunc(st.strays, func(p Port) bool { return p.Name == name })
 }
 
-// foreignTags returns the ports in the trunk that are not the pool's, by tag.
+// foreignTags returns the IDs of the ports in the trunk that are not the pool's, by tag.
 func foreignTags(st *state, s Observation, trunk Trunk) map[int]string {
 	own := st.ownedSubports(s, trunk)
 	foreign := map[int]string{}
@@ -458,8 +480,8 @@ func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
 		return
 	}
 
-	if size+2 > lastTag || // the first port of another subnet would have no tag
-		p.MaxPorts > 0 && ports >= p.MaxPorts {
+	isOutOfTags := size+firstSlot > lastTag // for the first slot of another subnet
+	if isOutOfTags || p.MaxPorts > 0 && ports >= p.MaxPorts {
 		if free <= 0 {
 			b.report(problem(PortsExhausted, "grow pool of node %s: %d of %d ports used, and it is at "+
 				"its maximum", p.Node, min(p.Pods, ports), ports))

@@ -32,6 +32,7 @@ const (
 	RequestRefused     Reason = "RequestRefused"     // Neutron refuses a request for another reason
 	CloudAway          Reason = "CloudAway"          // Keystone or Neutron does not answer, or fails
 
+	// Problems of a Setup.
 	MissingExtension  Reason = "MissingExtension"  // Neutron lacks a feature
 	UnknownObject     Reason = "UnknownObject"     // the project has no such object
 	ForeignObject     Reason = "ForeignObject"     // the object is another project's
@@ -42,7 +43,8 @@ const (
 	OverlappingPrefix Reason = "OverlappingPrefix" // two networks share addresses
 )
 
-// Problem is the reason why a pool is not complete. It is an error of one object.
+// Problem is a reason why a pool, or a Setup, is not complete. Other nodes' pools are not affected. Text is a
+// sentence for the operator, with the object and the remedy. *Problem is an error.
 type Problem struct {
 	Reason Reason
 	Text   string

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Release returns the steps that remove the pool of a node that has left, in order. A trunk that
-// the pool did not make stays, and so does a network in which there are other ports.
+// Release returns all steps that remove the pool of a node that has left, in order: ports from trunks,
+// trunks, ports, router interfaces, networks with their subnets. A trunk that the pool did not make stays,
+// and so does a network that has other ports.
 func Release(c Config, node string, s Observation) Plan {
 	b := builder{seen: s}
-	st := state{name: poolName(c.Cluster, node)}
+	st := state{name: poolName(c.Cluster, node)} // owned needs no more than the name
 	mark := description(c.Cluster, node)
 
 	for _, t := range s.Trunks {
@@ -26,7 +27,7 @@ func Release(c Config, node string, s Observation) Plan {
 	return b.Plan
 }
 
-// releasePorts deletes the pool's ports in a network.
+// releasePorts plans the deletion of the pool's ports in a network.
 func (b *builder) releasePorts(st *state, n Network) {
 	for _, p := range b.seen.Ports {
 		if _, isOwned := st.owned(p); isOwned && p.Network == n.ID {
@@ -35,20 +36,20 @@ func (b *builder) releasePorts(st *state, n Network) {
 	}
 }
 
-// releaseNetwork deletes a network after releasePorts. If other ports are in it, it reports them
-// and keeps the network.
+// releaseNetwork plans the deletion of a network of a pool, after releasePorts. If other ports are in it, it
+// reports them and keeps the network.
 func (b *builder) releaseNetwork(n Network, router string) {
-	st := state{name: n.Name}
+	st := state{name: n.Name} // a network has the name of its pool
 
 	var others []string
 
 	for _, p := range b.seen.Ports {
-		if _, isOwned := st.owned(p); isOwned || p.Network != n.ID || p.isService() ||
-			p.isRouter() && p.Device == router {
-			continue
-		}
+		_, isOwned := st.owned(p)
+		isInterface := p.isRouter() && p.Device == router
 
-		others = append(others, p.ID)
+		if p.Network == n.ID && !isOwned && !isInterface && !p.isService() {
+			others = append(others, p.ID)
+		}
 	}
 
 	if len(others) > 0 {
@@ -67,7 +68,7 @@ func (b *builder) releaseNetwork(n Network, router string) {
 	b.add(DeleteNetwork{n.ID})
 }
 
-// inNetwork reports whether the port is in the network.
+// inNetwork reports whether the port, given by its ID, is in the network.
 func (b *builder) inNetwork(port string, n Network) bool {
 	return slices.ContainsFunc(b.seen.Ports, func(p Port) bool { return p.ID == port && p.Network == n.ID })
 }

@@ -13,6 +13,10 @@ import (
 // Config has the cluster's name and project, and the IDs of objects that the operator has chosen.
 // Plan finds the others by name and description, or makes them. So an interrupted setup is
 // continued, and a repeated one makes nothing.
+//
+// The command "ovn-k8s-underlay master-init" executes plans until they have no steps, and then prints the IDs
+// of Complete as settings of the controller. The methods for routers, subnet pools, security groups,
+// overlapping networks and quotas are in the files setup*.go.
 type Setup struct {
 	Config
 
@@ -38,7 +42,7 @@ type SetupObservation struct {
 	SecurityGroups []SecurityGroup
 }
 
-// After returns s as it is once the step is done.
+// After returns the state after a step that succeeded with this result.
 func (s SetupObservation) After(step Step, r Result) SetupObservation {
 	switch step := step.(type) {
 	case CreateRouter:
@@ -237,7 +241,7 @@ func (s Setup) inspect(b *builder, seen SetupObservation) setupState {
 	return st
 }
 
-// findVMNetwork returns the network of the VMs.
+// findVMNetwork returns the network of the VMs, and reports why it cannot be used.
 func (s Setup) findVMNetwork(b *builder, seen SetupObservation) Network {
 	isForeign := func(n Network) bool { return n.External && n.Project != s.Project }
 
@@ -257,7 +261,8 @@ func (s Setup) findVMNetwork(b *builder, seen SetupObservation) Network {
 	return n
 }
 
-// findExternalNetwork returns the network of the router's external gateway.
+// findExternalNetwork returns the network of the router's external gateway, and reports why it cannot be
+// used.
 func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
 	isNamed := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
 
@@ -276,7 +281,8 @@ func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
 	return n
 }
 
-// findNetwork returns the network with the name or ID.
+// findNetwork returns the network with the wanted ID or name. It reports why it returns false, with the flag
+// that names the network.
 func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok bool) {
 	if i := slices.IndexFunc(all, func(n Network) bool { return n.ID == wanted }); i >= 0 {
 		return all[i], true
@@ -291,13 +297,11 @@ func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok 
 			wanted, flag, networkNames(all)))
 	default:
 		b.report(problem(AmbiguousObject, "%d networks have the name %q: choose one by its ID: %s %s",
-			len(named), wanted, flag, strings.Join(ids(named, networkID), " or ")))
+			len(named), wanted, flag, strings.Join(ids(named, func(n Network) string { return n.ID }), " or ")))
 	}
 
 	return Network{}, false
 }
-
-func networkID(n Network) string { return n.ID }
 
 // networkNames returns the names of the networks for a message.
 func networkNames(all []Network) string {
@@ -338,7 +342,7 @@ func label(name, id string) string {
 	return name + " (" + id + ")"
 }
 
-// networkLabel returns the name and ID of a network that the credentials may not see.
+// networkLabel returns the name and ID of a network, or its ID if the credentials may not see the network.
 func networkLabel(seen SetupObservation, id string) string {
 	for _, n := range seen.Networks {
 		if n.ID == id {
@@ -349,7 +353,6 @@ func networkLabel(seen SetupObservation, id string) string {
 	return id
 }
 
-func (n Network) label() string { return label(n.Name, n.ID) }
-func (r Router) label() string  { return label(r.Name, r.ID) }
-
+func (n Network) label() string    { return label(n.Name, n.ID) }
+func (r Router) label() string     { return label(r.Name, r.ID) }
 func (p SubnetPool) label() string { return label(p.Name, p.ID) }

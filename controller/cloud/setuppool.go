@@ -1,13 +1,13 @@
 package cloud
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 )
 
-// wantedPool is a subnet pool of a Setup.
+// wantedPool describes a subnet pool of a Setup: of IPv4, or of IPv6. The subnet pool is chosen by its ID, or
+// made of a prefix.
 type wantedPool struct {
 	flag, prefixFlag                 string // the flags that choose it
 	id, name                         string // id "": the one with this name, or a new one
@@ -17,6 +17,7 @@ type wantedPool struct {
 	is4                              bool
 }
 
+// ipv4Pool returns the subnet pool of the pods' IPv4 addresses.
 func (s Setup) ipv4Pool() wantedPool {
 	return wantedPool{
 		flag: "--subnet-pool", prefixFlag: "--cluster-subnet", id: s.SubnetPool, name: s.Cluster,
@@ -25,6 +26,7 @@ func (s Setup) ipv4Pool() wantedPool {
 	}
 }
 
+// ipv6Pool returns the subnet pool of the pods' IPv6 addresses. It is used only if hasIPv6.
 func (s Setup) ipv6Pool() wantedPool {
 	return wantedPool{
 		flag: "--subnet-pool-6", prefixFlag: "--cluster-subnet-6", id: s.SubnetPool6,
@@ -39,12 +41,15 @@ const (
 	prefix6       = 64
 )
 
-// findSubnetPool returns the subnet pool of a family. It has no ID if it does not exist yet.
+// findSubnetPool returns the wanted subnet pool, and reports why it cannot be used. It has no ID if it does
+// not exist yet.
 func (s Setup) findSubnetPool(b *builder, seen SetupObservation, w wantedPool) SubnetPool {
 	found := only(seen.SubnetPools, func(p SubnetPool) bool {
-		own := p.Name == w.name && p.Description == s.subnetPoolDescription() && p.Project == s.Project
+		if w.id != "" {
+			return p.ID == w.id
+		}
 
-		return w.id != "" && p.ID == w.id || w.id == "" && own
+		return p.Name == w.name && p.Description == s.subnetPoolDescription() && p.Project == s.Project
 	})
 
 	switch {
@@ -129,6 +134,7 @@ func (w wantedPool) instead() string {
 	return "--cluster-name"
 }
 
+// prefixList returns the prefixes as text, for messages.
 func prefixList(all []netip.Prefix) string {
 	var out []string
 	for _, p := range all {
@@ -138,7 +144,7 @@ func prefixList(all []netip.Prefix) string {
 	return strings.Join(out, ", ")
 }
 
-// planSubnetPools makes the missing subnet pools.
+// planSubnetPools plans the missing subnet pools, and returns the quotas that they need.
 func (s Setup) planSubnetPools(b *builder, st setupState) quotaNeeds {
 	var n quotaNeeds
 
@@ -160,148 +166,6 @@ func (s Setup) planSubnetPools(b *builder, st setupState) quotaNeeds {
 
 	if s.hasIPv6() {
 		plan(s.ipv6Pool(), st.subnetPool6)
-	}
-
-	return n
-}
-
-// addresses are a network's addresses, for a comparison with others.
-type addresses struct {
-	what   string
-	prefix netip.Prefix
-	pool   string // ID of the subnet pool that they are from, or that has them
-	remedy string
-}
-
-// checkOverlaps reports networks that have the same addresses: those of pods, of Services, of the
-// VMs, and the others of the router. Subnets that were taken from pods' subnet pool are part of
-// it.
-func (s Setup) checkOverlaps(b *builder, seen SetupObservation, st setupState) {
-	var others []addresses
-
-	services := addresses{remedy: "if the cluster has other addresses of Services, give them by " +
-		"--k8s-service-cidrs"}
-	for _, p := range s.ServiceCIDRs {
-		services.what, services.prefix = fmt.Sprintf("the service CIDR %s", p), p
-		others = append(others, services)
-	}
-
-	for _, n := range seen.Subnets {
-		switch {
-		case st.vms.ID != "" && n.Network == st.vms.ID:
-			vms := addresses{
-				what:   fmt.Sprintf("subnet %s of the VMs' network %s", n.Prefix, st.vms.label()),
-				prefix: n.Prefix, pool: n.SubnetPool,
-			}
-			for _, o := range others[:len(s.ServiceCIDRs)] {
-				b.checkOverlap(o, vms)
-			}
-
-			others = append(others, vms)
-		case st.router.ID != "" && b.hasInterface(n, st.router.ID):
-			others = append(others, addresses{
-				what: fmt.Sprintf("subnet %s (%s) of router %s", n.Prefix, n.ID,
-					st.router.label()),
-				prefix: n.Prefix, pool: n.SubnetPool,
-			})
-		}
-	}
-
-	pods := podAddresses(s.ipv4Pool(), st.subnetPool)
-
-	pods = append(pods, podAddresses(s.ipv6Pool(), st.subnetPool6)...)
-	for _, pods := range pods {
-		for _, o := range others {
-			b.checkOverlap(pods, o)
-		}
-	}
-}
-
-// podAddresses returns the addresses of a subnet pool, or those wanted for a new one.
-func podAddresses(w wantedPool, p SubnetPool) []addresses {
-	var out []addresses
-	for _, prefix := range p.Prefixes {
-		out = append(out, addresses{
-			what:   fmt.Sprintf("%s of subnet pool %s", prefix, p.label()),
-			prefix: prefix, pool: p.ID, remedy: "give another " + w.flag + " or " + w.prefixFlag,
-		})
-	}
-
-	if p.ID == "" && w.id == "" && w.prefix.IsValid() {
-		out = append(out, addresses{
-			what: fmt.Sprintf("%s %s", w.prefixFlag, w.prefix), prefix: w.prefix,
-			remedy: "give another " + w.prefixFlag,
-		})
-	}
-
-	return out
-}
-
-func (b *builder) checkOverlap(x, y addresses) {
-	if x.prefix.Overlaps(y.prefix) && (x.pool == "" || x.pool != y.pool) {
-		b.report(problem(OverlappingPrefix, "%s overlaps %s: %s", x.what, y.what, x.remedy))
-	}
-}
-
-// allowAll are the rules of a security group that allows everything.
-var allowAll = [...]Rule{
-	{"egress", "IPv4"}, {"egress", "IPv6"}, {"ingress", "IPv4"}, {"ingress", "IPv6"},
-}
-
-// findSecurityGroups finds the security groups of Config. If Config has none, it finds the group
-// of an earlier setup, which has no ID if it does not exist yet.
-func (s Setup) findSecurityGroups(b *builder, seen SetupObservation, st *setupState) {
-	for _, id := range s.Groups {
-		i := slices.IndexFunc(seen.SecurityGroups, func(g SecurityGroup) bool { return g.ID == id })
-		if i < 0 {
-			b.report(problem(UnknownObject, "the project has no security group %s "+
-				"(--security-groups), or the credentials may not see it: 'openstack security "+
-				"group list' lists those of the project", id))
-
-			continue
-		}
-
-		st.chosen = append(st.chosen, seen.SecurityGroups[i])
-	}
-
-	if len(s.Groups) > 0 {
-		return
-	}
-
-	own := only(seen.SecurityGroups, func(g SecurityGroup) bool {
-		return g.Name == s.Cluster && g.Description == s.groupDescription() && g.Project == s.Project
-	})
-
-	switch len(own) {
-	case 0:
-	case 1:
-		st.group = own[0]
-	default:
-		b.report(problem(AmbiguousObject, "the project has %d security groups of cluster %s: "+
-			"choose one by --security-groups %s, or delete the unused ones", len(own), s.Cluster,
-			strings.Join(ids(own, func(g SecurityGroup) string { return g.ID }), " or ")))
-	}
-}
-
-// planSecurityGroup makes the security group that allows everything, or its missing rules.
-func (s Setup) planSecurityGroup(b *builder, st setupState) quotaNeeds {
-	var n quotaNeeds
-
-	switch {
-	case len(s.Groups) > 0:
-	case st.group.ID == "":
-		n.securityGroups++
-		n.rules += len(allowAll) // Neutron makes some of them with the group
-
-		b.add(CreateSecurityGroup{s.Cluster, s.groupDescription()})
-	default:
-		for _, r := range allowAll {
-			if !slices.Contains(st.group.Open, r) {
-				n.rules++
-
-				b.add(CreateRule{st.group.ID, r})
-			}
-		}
 	}
 
 	return n

@@ -1,6 +1,6 @@
 package cloud
 
-// quotaNeeds are numbers of objects that are to be made, by their quota.
+// quotaNeeds are numbers of objects that a Setup and the pool of the first node still need, by their quota.
 type quotaNeeds struct {
 	networks, subnets, ports, trunks            int
 	routers, subnetPools, securityGroups, rules int
@@ -17,7 +17,7 @@ func (n *quotaNeeds) add(o quotaNeeds) {
 	n.rules += o.rules
 }
 
-// smallestPool returns what the smallest pool of a node needs.
+// smallestPool returns the needs of the smallest pool of a node.
 func (s Setup) smallestPool() quotaNeeds {
 	subnets := 1
 	if s.hasIPv6() {

@@ -57,7 +57,10 @@ func (s Setup) vmNetwork(seen SetupObservation) Network {
 	return s.findVMNetwork(&builder{}, seen)
 }
 
-// chooseRouter returns the ID of the router, or "" if there is none yet or a problem.
+// chooseRouter returns the ID of the router, or "" if none exists yet, or if the problem prevents a choice.
+// Candidates are the routers with an interface in the VMs' network (attached), and those that an earlier
+// setup has made (own). If Config names a router, it must be attached, unless none is. Otherwise chooseRouter
+// takes, in this order, the only one that is own and attached, the only attached one, or the only own one.
 func (s Setup) chooseRouter(seen SetupObservation, vms Network) (string, *Problem) {
 	attached := attachedRouters(seen, vms)
 	if s.Router != "" {
@@ -115,8 +118,8 @@ func attachedRouters(seen SetupObservation, n Network) []string {
 	return slices.Compact(out)
 }
 
-// planRouter makes the router, or completes it: with the external gateway that the operator wants,
-// and an interface in each subnet of the VMs.
+// planRouter plans the router, or what it lacks: the external gateway that the operator wants, and an
+// interface in each subnet of the VMs. It returns the quotas that they need.
 func (s Setup) planRouter(b *builder, st setupState) quotaNeeds {
 	var n quotaNeeds
 	if st.refusedRouter {
@@ -155,7 +158,8 @@ func (s Setup) planRouter(b *builder, st setupState) quotaNeeds {
 	return n
 }
 
-// checkGateway reports why a router cannot have an interface in the subnet.
+// checkGateway reports why a router cannot have an interface in the subnet: the network must be the
+// project's, and the gateway address of the subnet must be free.
 func (b *builder) checkGateway(project string, vms Network, n Subnet) {
 	switch {
 	case vms.Project != project:

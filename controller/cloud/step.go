@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// Step is one request to Neutron. Its String is for logs and goldens.
+// Step is one request to Neutron that changes something. openstack.Client.Do executes it. Its String is for
+// logs and goldens.
 type Step interface {
 	fmt.Stringer
 	step()
 }
 
-// The steps. IDs in them are of objects that exist.
+// The steps. Fields that are named after an object, such as Network, have the ID of an existing object.
 type (
 	// CreateNetwork makes a network.
 	CreateNetwork struct{ Name, Description string }
@@ -24,7 +25,7 @@ type (
 		IPv6                      bool
 	}
 
-	// AddInterface gives the router the subnet's gateway address.
+	// AddInterface gives the router an interface in the subnet, with the subnet's gateway address.
 	AddInterface struct{ Router, Subnet string }
 	// CreateTrunk makes a trunk of the parent port.
 	CreateTrunk struct{ Name, Description, Port string }
@@ -44,7 +45,7 @@ type (
 
 	// DeletePort deletes a port, which must be in no trunk.
 	DeletePort struct{ Port string }
-	// RemoveInterface takes the router out of the subnet.
+	// RemoveInterface removes the router's interface in the subnet.
 	RemoveInterface struct{ Router, Subnet string }
 	// DeleteSubnet deletes a subnet without ports.
 	DeleteSubnet struct{ Subnet string }
@@ -52,6 +53,9 @@ type (
 	DeleteTrunk struct{ Trunk string }
 	// DeleteNetwork deletes a network without ports, and its subnets.
 	DeleteNetwork struct{ Network string }
+
+	// The steps below are of a Setup only.
+
 	// CreateRouter makes a router. External is the ID of the network of its external gateway, or
 	// "" for none.
 	CreateRouter struct{ Name, Description, External string }

@@ -1,4 +1,4 @@
-// Package cloudtest has a stand-in for Neutron, for tests of plans and of their execution.
+// Package cloudtest has a stand-in for Neutron, for tests of pools' plans and of their execution.
 // test/cloud executes the same plans at a real Neutron.
 package cloudtest
 
@@ -13,24 +13,26 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
 )
 
+// failure returns an error of that kind, as openstack.Client would.
 func failure(kind openstack.Kind) error { return &openstack.Error{Kind: kind, Call: "stand-in"} }
 
-// Neutron is a project with the rules of Neutron that plans depend on. Its methods may be called
-// concurrently. While they may be, Observation must be used inside of With only.
+// Neutron is a project with the rules of Neutron that plans depend on: quotas, conflicts of addresses, MACs
+// and tags, and the order of deletions. It implements underlay.Neutron. Its methods may be called
+// concurrently. While they may be, Seen must be used inside of With only.
 type Neutron struct {
-	Seen cloud.Observation
+	Seen cloud.Observation // all objects of the project
 	// ID returns the ID of the n-th object of a kind: n(etwork), s(ubnet), t(runk) or p(ort).
 	ID func(kind string, n int) string
 
 	MTU int // of networks, bytes
 
-	mu   sync.Mutex
-	last map[string]int // by kind
-	next uint32         // address of the subnet pool's next subnet
-	six  byte
+	mu   sync.Mutex     // guards all but ID and MTU
+	last map[string]int // number of objects made so far, by kind
+	next uint32         // address of the IPv4 subnet pool's next subnet
+	six  byte           // number of IPv6 subnets made so far
 }
 
-// New returns a project with VIFs, and without quotas.
+// New returns a project with VIFs, and without quotas. Its IPv4 subnets are from 10.244.0.0 on.
 func New(vifs ...cloud.Port) *Neutron {
 	none := cloud.Quota{Limit: -1}
 
@@ -45,7 +47,7 @@ func New(vifs ...cloud.Port) *Neutron {
 	}
 }
 
-// With calls f with what there is, which f may change. Nothing else happens meanwhile.
+// With calls f with all objects of the project, which f may change. Other methods wait meanwhile.
 func (c *Neutron) With(f func(*cloud.Observation)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +60,7 @@ func UUID(kind string, n int) string {
 	return fmt.Sprintf("%08x-0000-4000-8000-%012x", kind[0], n)
 }
 
-// Observe returns what there is of a pool, as openstack.Client does.
+// Observe returns the objects of a pool, as openstack.Client does.
 func (c *Neutron) Observe(_ context.Context, pool string, vif *openstack.PortFilter) (cloud.Observation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,6 +108,7 @@ func (c *Neutron) Observe(_ context.Context, pool string, vif *openstack.PortFil
 	return out, nil
 }
 
+// id returns the ID of a new object.
 func (c *Neutron) id(kind string) string {
 	c.last[kind]++
 	return c.ID(kind, c.last[kind])
@@ -124,6 +127,7 @@ func (c *Neutron) Do(_ context.Context, step cloud.Step) (cloud.Result, error) {
 	return r, nil
 }
 
+// do executes a step: it finds the result, checks the quotas, and stores the changes.
 func (c *Neutron) do(step cloud.Step) (cloud.Result, error) {
 	r, err := c.result(step)
 	if err != nil {
@@ -138,13 +142,14 @@ func (c *Neutron) do(step cloud.Step) (cloud.Result, error) {
 	}
 
 	c.Seen = c.Seen.After(step, r)
-	c.own(step)
+	c.setOwner(step)
 
 	return r, nil
 }
 
-// own gives subports their device owner, as Neutron does.
-func (c *Neutron) own(step cloud.Step) {
+// setOwner gives ports their device owner when they become subports, and removes it afterwards, as Neutron
+// does.
+func (c *Neutron) setOwner(step cloud.Step) {
 	set := func(id, owner string) {
 		for i := range c.Seen.Ports {
 			if c.Seen.Ports[i].ID == id {
@@ -167,6 +172,7 @@ func (c *Neutron) own(step cloud.Step) {
 	}
 }
 
+// result returns the objects that a step makes, or why Neutron refuses the step.
 func (c *Neutron) result(step cloud.Step) (cloud.Result, error) {
 	var r cloud.Result
 
@@ -201,6 +207,7 @@ func (c *Neutron) result(step cloud.Step) (cloud.Result, error) {
 	return r, nil
 }
 
+// prefix returns the next free prefix of the subnet pool. An IPv4 prefix begins at a multiple of its size.
 func (c *Neutron) prefix(step cloud.CreateSubnet) netip.Prefix {
 	if step.IPv6 {
 		c.six++
@@ -259,11 +266,13 @@ func (c *Neutron) createPorts(step cloud.CreatePorts) (cloud.Result, error) {
 	return r, nil
 }
 
-// free reports a conflict if a port of the network has one of p's addresses, or its MAC.
+// free returns a conflict if a port of the network has one of p's addresses, or its MAC.
 func (c *Neutron) free(p cloud.Port) error {
 	for _, have := range c.Seen.Ports {
-		if have.Network == p.Network && (have.MAC == p.MAC ||
-			slices.ContainsFunc(p.FixedIPs, func(f cloud.FixedIP) bool { return slices.Contains(have.FixedIPs, f) })) {
+		sharesAddress := slices.ContainsFunc(p.FixedIPs,
+			func(f cloud.FixedIP) bool { return slices.Contains(have.FixedIPs, f) })
+
+		if have.Network == p.Network && (have.MAC == p.MAC || sharesAddress) {
 			return failure(openstack.Conflict)
 		}
 	}
@@ -271,6 +280,7 @@ func (c *Neutron) free(p cloud.Port) error {
 	return nil
 }
 
+// addSubports returns a conflict if a port is in a trunk already, or if its tag is in use in this trunk.
 func (c *Neutron) addSubports(step cloud.AddSubports) error {
 	for _, s := range step.Subports {
 		for _, t := range c.Seen.Trunks {
@@ -289,6 +299,7 @@ func (c *Neutron) addSubports(step cloud.AddSubports) error {
 	return nil
 }
 
+// deletable returns a conflict if the port is in a trunk.
 func (c *Neutron) deletable(port string) error {
 	for _, t := range c.Seen.Trunks {
 		if slices.ContainsFunc(t.Subports, func(s cloud.Subport) bool { return s.Port == port }) {

@@ -11,13 +11,25 @@ type Gateway struct {
 	MAC     string
 }
 
-// Record is the published description of a node's pool.
+// Record is the description of a node's pool that is published to the node's agent, as a ConfigMap (package
+// underlay). Pods get ports from its Lines.
 type Record struct {
 	VIF, Trunk, Network string // IDs; "" if it does not exist
 	MTU                 int    // bytes
 	Gateways            []Gateway
 	Groups              []string // UUIDs of a new port's security groups, sorted
 	Lines               []Line   // by tag
+}
+
+// Line is a port of a pool as it is published to the node. Its tag identifies it: a repaired port
+// has the tag, MAC and addresses of the one before, and another UUID.
+type Line struct {
+	Port, MAC string       // UUID, and MAC in lower case
+	Tag       int          // VLAN tag in the node's trunk
+	Addresses []netip.Addr // one, or two with IPv4 first
+	Groups    []string     // sorted; nil: unknown, []string{}: none
+	// Held ports are gone from Neutron, or are not what was published: no pod may take one.
+	Held bool
 }
 
 // Record returns the description of the pool for the node. It has the ports that are in the
@@ -129,7 +141,8 @@ func withHeld(published, present []Line) []Line {
 	return out
 }
 
-// sameIdentity reports whether two lines are the same port for pods: o may be the repaired l.
+// sameIdentity reports whether a pod with the port of one line can keep it as the port of the other. The
+// UUIDs may differ, because a repaired port has another one.
 func (l Line) sameIdentity(o Line) bool {
 	return l.Tag == o.Tag && l.MAC == o.MAC && slices.Equal(l.Addresses, o.Addresses)
 }
@@ -140,7 +153,7 @@ func (l Line) overlaps(o Line) bool {
 		slices.ContainsFunc(l.Addresses, func(a netip.Addr) bool { return slices.Contains(o.Addresses, a) })
 }
 
-// Repairs returns the problem that published ports are held, with their addresses, or nil.
+// Repairs returns a problem with the addresses of held ports, or nil if no port is held.
 func (r Record) Repairs(node string) *Problem {
 	var addresses []string
 
@@ -165,6 +178,7 @@ func (r Record) Equal(o Record) bool {
 		slices.EqualFunc(r.Lines, o.Lines, Line.equal)
 }
 
+// equal reports whether the lines have the same published form.
 func (l Line) equal(o Line) bool {
 	return l.Port == o.Port && l.Held == o.Held && l.sameIdentity(o) &&
 		slices.Equal(l.Groups, o.Groups) && (l.Groups == nil) == (o.Groups == nil)
