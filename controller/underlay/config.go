@@ -45,7 +45,7 @@ type Config struct {
 	Open func() (client Neutron, project string, err error) `json:"-"`
 }
 
-// Intervals of Pools, see Options.
+// Intervals of Pools: see Options.
 const (
 	resync  = 10 * time.Minute
 	retry   = 30 * time.Second
@@ -127,15 +127,15 @@ func (c Config) validateObjects() error {
 	return errors.Join(errs...)
 }
 
-// options returns the options of the client of OpenStack. A request may wait for its turn, so the
-// timeout has room for that.
+// options returns the options of the client of OpenStack. A request may wait until the requests of all
+// other workers were sent, so the timeout has room for that.
 func (c Config) options(counts *counts) openstack.Options {
 	const work = time.Minute // the time for the request itself
 
-	turn := time.Duration(float64(c.Workers) / c.RequestRate * float64(time.Second))
+	wait := time.Duration(float64(c.Workers) / c.RequestRate * float64(time.Second))
 
 	return openstack.Options{
-		Cloud: c.Cloud, File: c.CloudsFile, Rate: c.RequestRate, Workers: c.Workers, Timeout: work + turn,
+		Cloud: c.Cloud, File: c.CloudsFile, Rate: c.RequestRate, Workers: c.Workers, Timeout: work + wait,
 		Done: counts.countRequest,
 	}
 }

@@ -90,16 +90,18 @@ func parseRecord(data map[string]string) (cloud.Record, error) {
 	return r, nil
 }
 
-// configMaps reads and writes the ConfigMaps with the pools of nodes.
+// configMaps reads and writes the ConfigMaps with the pools of nodes. Its methods may be called concurrently.
 type configMaps struct {
 	cluster string // its name in Neutron
 	client  kubernetes.Interface
 	hold    func(context.Context) error // returns an error if this replica must not write
 	log     *slog.Logger
 
-	writes    sync.Mutex              // serializes writes to the API server
-	mu        sync.Mutex              // guards published against vif, which must not wait for the API server
-	published map[string]cloud.Record // changed with both locks held
+	// Two locks guard published. A change needs both, and reading needs one. writes is held during
+	// requests to the API server, and mu is not, so that vif need not wait for the API server.
+	writes    sync.Mutex
+	mu        sync.Mutex
+	published map[string]cloud.Record // by node
 }
 
 // noNamespaceError explains a missing namespace.
@@ -196,8 +198,8 @@ func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) 
 }
 
 // restore writes the ConfigMaps again that another client has changed or deleted. have are the
-// ConfigMaps of the informer. If the informer is behind, write finds that nothing has to be
-// written.
+// ConfigMaps of the informer. If the informer is behind, write reads the ConfigMap itself and finds that it
+// is right.
 func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
 	c.writes.Lock()
 	defer c.writes.Unlock()
@@ -222,8 +224,7 @@ func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) erro
 	return errors.Join(errs...)
 }
 
-// write writes the record into the ConfigMap of the node, unless it is there. The caller holds
-// writes.
+// write makes the ConfigMap of the node have the record. The caller holds writes.
 func (c *configMaps) write(ctx context.Context, node string, r *cloud.Record) error {
 	client := c.client.CoreV1().ConfigMaps(annotation.PoolNamespace)
 	name := annotation.PoolPrefix + node

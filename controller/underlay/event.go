@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,11 +15,10 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/apiserver"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/event"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
-	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// The Event about a NetworkPolicy.
+// The Event about each NetworkPolicy. The reasons of Events about Nodes are those of problems: see
+// cloud.Reason.
 const (
 	reasonNotServed = "NotServed"
 	textNotServed   = "network policies are not enforced in underlay mode"
@@ -30,74 +28,12 @@ const (
 // forgets Events after an hour.
 const repeatEvery = 30 * time.Minute
 
-// Sources of problems of a node.
-const (
-	ofNode = iota // malformed or conflicting values of its Node
-	ofPool        // the plan of its pool, and requests for it
-)
-
-// problems has the problems of all nodes. Its methods may be called concurrently.
-type problems struct {
-	changed loop.Signal // triggered by set
-
-	mu  sync.Mutex                     // guards all
-	all map[string]*[2][]cloud.Problem // by node and source
-}
-
-func newProblems() *problems {
-	return &problems{changed: loop.NewSignal(), all: map[string]*[2][]cloud.Problem{}}
-}
-
-// set replaces the problems of a source.
-func (p *problems) set(node string, source int, list []cloud.Problem) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	bySource := p.all[node]
-	if bySource == nil {
-		if len(list) == 0 {
-			return
-		}
-
-		bySource = &[2][]cloud.Problem{}
-		p.all[node] = bySource
-	}
-
-	bySource[source] = list
-	if len(bySource[ofNode])+len(bySource[ofPool]) == 0 {
-		delete(p.all, node)
-	}
-
-	p.changed.Trigger()
-}
-
-// nodeProblem is a problem of a node.
-type nodeProblem struct {
-	node string
-	cloud.Problem
-}
-
-// list returns all problems, sorted by node.
-func (p *problems) list() []nodeProblem {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	var out []nodeProblem
-
-	for _, node := range slices.Sorted(maps.Keys(p.all)) {
-		for _, problem := range slices.Concat(p.all[node][ofNode], p.all[node][ofPool]) {
-			out = append(out, nodeProblem{node, problem})
-		}
-	}
-
-	return out
-}
-
-// reporter writes Events. It belongs to one term and one goroutine.
+// reporter writes Events. It belongs to one term. reportProblems and reportUnserved may run concurrently, but
+// each only once at a time.
 type reporter struct {
 	write    func(context.Context, event.Event) error
-	reported map[nodeProblem]time.Time // when each problem was reported last
-	policies map[types.UID]bool        // NetworkPolicies that have an Event
+	reported map[nodeProblem]time.Time // of reportProblems: when each problem was reported last
+	policies map[types.UID]bool        // of reportUnserved: NetworkPolicies that have an Event
 }
 
 func newReporter(write func(context.Context, event.Event) error) *reporter {
@@ -153,7 +89,8 @@ func (r *reporter) reportUnserved(ctx context.Context, all []*networkingv1.Netwo
 			},
 			Reason: reasonNotServed, Message: textNotServed,
 		})
-		if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		isTerminating := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) // it takes no Events
+		if err != nil && !isTerminating {
 			errs = append(errs, err)
 			continue
 		}

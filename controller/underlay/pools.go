@@ -41,7 +41,14 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Pools makes, repairs and releases the pools of nodes.
+// Pools makes, repairs and releases the pools of nodes. Set and Release say which pools are wanted. Workers
+// (Run) then give turns to the nodes that are due, those with the fewest free ports first. In a turn, a
+// worker takes a node, observes its pool if needed, executes one step of the pool's plan, publishes the
+// result, and puts the node back with the time of its next turn:
+//
+//	Set, Release ─▶ due ─▶ take ─▶ runTurn: observe, step, publish ─▶ put ─▶ due, at nextTurn
+//
+// Its methods may be called concurrently.
 type Pools struct {
 	o Options
 
@@ -51,8 +58,8 @@ type Pools struct {
 	pausedUntil time.Time     // OpenStack has asked for no requests until then
 }
 
-// node is the state of one pool. While busy is set, the worker that set it owns all fields but
-// pool, releasing, releaseAt, changedSince and observeAgain.
+// node is the state of one pool. Pools.mu guards the fields of the first group, and status. While busy is
+// set, the worker that set it owns the others. Otherwise mu guards them, too.
 type node struct {
 	pool         cloud.Pool
 	releasing    bool      // the pool must be released
@@ -146,7 +153,7 @@ func (p *Pools) Status() []Status {
 	return out
 }
 
-// wake lets idle workers look again. The caller holds mu.
+// wake makes idle workers look for a due node. The caller holds mu.
 func (p *Pools) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -189,7 +196,8 @@ func (p *Pools) serve(ctx context.Context) {
 	p.put(n, t, result, err)
 }
 
-// turn has the fields of a node that may change during its turn, as they were at the beginning.
+// turn has the fields of a node that Set and Release may change during its turn, as they were at its
+// beginning.
 type turn struct {
 	pool      cloud.Pool
 	releasing bool
@@ -219,9 +227,15 @@ func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}
 
 	wait := p.o.Resync
 	for _, n := range p.nodes {
+		if n.busy { // another worker owns its fields
+			continue
+		}
+
+		// A change makes a node due, except after an error.
+		isDue := !n.nextTurn.After(now) || n.changedSince && n.failures == 0
+
 		switch {
-		case n.busy: // another worker has it
-		case n.nextTurn.After(now) && (!n.changedSince || n.failures > 0):
+		case !isDue:
 			wait = min(wait, n.nextTurn.Sub(now))
 		case best == nil || n.hasPriorityOver(best):
 			best = n
@@ -247,7 +261,7 @@ func (n *node) hasPriorityOver(o *node) bool {
 	return free < otherFree || free == otherFree && n.pool.Node < o.pool.Node
 }
 
-// free returns the number of free ports of a pool, which may be negative.
+// free returns the number of ports that pods can still take, which may be negative.
 func (n *node) free() int {
 	switch {
 	case n.releasing:
@@ -362,7 +376,7 @@ func (p *Pools) runTurn(ctx context.Context, n *node, t turn) (result, error) {
 	return r, nil
 }
 
-// fail counts and reports an error of a turn.
+// fail counts and logs an error of a turn, and reports it if it is a problem.
 func (p *Pools) fail(n *node, t turn, err error) {
 	n.failures++
 
@@ -381,8 +395,9 @@ func (p *Pools) fail(n *node, t turn, err error) {
 		"node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())
 }
 
-// step observes the pool if that is needed, and executes the next step of its plan.
+// step observes the pool if that is needed, and executes the first step of its plan.
 func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
+	// The interval after a complete pool has passed.
 	isResync := n.failures == 0 && !n.nextTurn.IsZero() && !time.Now().Before(n.nextTurn)
 	mustObserve := n.seen == nil || isResync
 
@@ -405,7 +420,7 @@ func (p *Pools) step(ctx context.Context, n *node, t turn) (result, error) {
 	plan := n.plan(t)
 	switch {
 	case len(plan.Steps) == 0:
-		// Not earlier: the problems of plans with steps change with each step.
+		// Problems of plans with steps are not reported, because they change with each step.
 		n.planProblems, n.repair = plan.Problems, nil
 		return complete, nil
 	case t.releasing:
@@ -440,7 +455,8 @@ func (n *node) plan(t turn) cloud.Plan {
 	return t.pool.Plan(*n.seen)
 }
 
-// observe observes the pool of a node in Neutron.
+// observe observes the pool of a node in Neutron. It selects the VIF by its ID, or by its MAC if the agent
+// does not know the ID. A released pool has the VIF with which it was published.
 func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	var vif *openstack.PortFilter
 

@@ -10,6 +10,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
 )
 
+// Errors of OpenStack become problems of the pool, which have a reason and a remedy for the operator. A
+// quota and a refusal are problems at once. Other errors may pass by themselves, so they are problems only if
+// requests have failed for some time. Package openstack has the kinds and types of errors.
+
 // lastsAfter is the time after which an error that may pass by itself is a problem.
 const lastsAfter = 10 * time.Second
 
@@ -75,7 +79,7 @@ func (f failure) mayPass() bool {
 	}
 }
 
-// trunkRemedies are the remedies for refusals of trunks, by the type of Neutron's error.
+// trunkRemedies has the remedies for refusals of trunks, by the type of Neutron's error.
 var trunkRemedies = map[string]string{
 	openstack.TypeParentPortInUse: trunkBeforeBoot,
 	openstack.TypeTrunkInUse:      trunkBeforeBoot,
@@ -84,10 +88,12 @@ var trunkRemedies = map[string]string{
 		"if you delete the trunk, the controller makes it again",
 }
 
+// trunkBeforeBoot is the remedy for releases of Neutron that refuse to change the trunk of a running VM.
 const trunkBeforeBoot = "this release of Neutron changes no trunk on the port of a running VM: make the trunk before " +
 	"the VM boots (Cluster API: trunk: true), or update Neutron to 23.3, 24.0.1, 25.0 or later"
 
-// forbiddenRemedy returns the remedy for a request that the cloud's policy forbids.
+// forbiddenRemedy returns the remedy for a request that the cloud's policy forbids. call is that of
+// openstack.Error, such as "create subnet".
 func forbiddenRemedy(call string) string {
 	const ask = "ask the cloud's operator to allow this request to members of the project"
 

@@ -20,7 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// controller is a replica of the controller.
+// controller is a replica of the controller. While it leads, its leader serves the nodes (leader.go).
 type controller struct {
 	cfg     Config
 	log     *slog.Logger
@@ -137,13 +137,15 @@ func (c *controller) connect(ctx context.Context) error {
 
 	err := loop.Insist(ctx, wait, func() error {
 		client, project, err := open()
-		if e := (*openstack.Error)(nil); err != nil && !errors.As(err, &e) && ctx.Err() == nil {
-			fatal = err
-			return nil // end Insist, because waiting does not help
-		}
-
 		if err == nil {
 			c.neutron, c.plan = client, c.cfg.plan(project)
+			return nil
+		}
+
+		var request *openstack.Error
+		if !errors.As(err, &request) && ctx.Err() == nil {
+			fatal = err
+			return nil // end Insist, because waiting does not help
 		}
 
 		return err
