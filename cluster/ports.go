@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// PortRange is a range of transport ports, both ends included. The zero PortRange has no port.
+// PortRange is a range of transport ports, both ends included. The zero PortRange is not valid: it stands for
+// a missing range.
 type PortRange struct{ First, Last uint16 }
 
-// ParsePortRange parses a range such as "49152-65535". Port 0 is not allowed.
+// ParsePortRange parses a range such as "49152-65535". A range from port 0 is an error.
 func ParsePortRange(s string) (PortRange, error) {
 	from, to, found := strings.Cut(s, "-")
 	first, err1 := strconv.ParseUint(from, 10, 16)
@@ -32,10 +33,10 @@ func (r *PortRange) Set(s string) error {
 	return err
 }
 
-// IsValid reports whether the range has a port, and not port 0.
+// IsValid reports whether the range has at least one port, and does not begin at port 0.
 func (r PortRange) IsValid() bool { return r.First > 0 && r.First <= r.Last }
 
-// Contains reports whether the port is in the range.
+// Contains reports whether the port is in the range. The zero PortRange contains port 0 alone.
 func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
 
 // Overlaps reports whether the ranges have a port in common.
@@ -44,6 +45,7 @@ func (r PortRange) Overlaps(o PortRange) bool { return r.First <= o.Last && o.Fi
 // Len returns the number of ports of a valid range.
 func (r PortRange) Len() int { return int(r.Last) - int(r.First) + 1 }
 
+// String returns the range in the format of ParsePortRange, or "(none)" for the zero PortRange.
 func (r PortRange) String() string {
 	if r == (PortRange{}) {
 		return "(none)"

@@ -2,9 +2,15 @@
 // agents exchange values.
 //
 // Keys and JSON formats under k8s.ovn.org are those of ovn-kubernetes, so that its users' tools
-// keep working. Keys under ovn-ebpf.io are this project's own. Every Parse function returns
-// ErrNotSet (wrapped) if the key is absent, and an error that names the key if its value is
-// malformed.
+// keep working. Keys under ovn-ebpf.io are this project's own.
+//
+// A Parse function gets the annotations of an object. It returns ErrNotSet (wrapped) if its key is absent,
+// and an error that names the key if the value is malformed. ParseRequest and ParseTunnelAddress are
+// different: an absent key is no request, or no address. A Format function returns the value of a key.
+//
+// This file has the annotations of Nodes, host.go decides which addresses of a Node can be trusted, and
+// pod.go and request.go have the annotations of pods. In underlay mode, underlay.go has the annotations of
+// Nodes, and pool.go the ConfigMaps.
 package annotation
 
 import (
@@ -55,11 +61,13 @@ const (
 	ChassisFault = "ovn-ebpf.io/chassis-fault"
 	// controller: the Node that has the same system-id and keeps it
 	ChassisTakenBy = "ovn-ebpf.io/chassis-taken-by"
-	// controller, on pods
+	// controller, on pods: {"default":{"ip_addresses":["10.244.1.3/24"],"mac_address":"0a:58:..",...}}
 	PodNetworks = "k8s.ovn.org/pod-networks"
-	// controller, on pods, for tools of the first generation: {"ip_address":"10.244.1.3/24",...}
+	// controller, on pods, for tools of ovn-kubernetes' first generation, its programs before ovnkube
+	// (docs/first-generation.md): {"ip_address":"10.244.1.3/24",...}
 	FirstPod = "ovn"
 
+	// defaultNetwork is the JSON key of the network of all pods. Other networks have other keys.
 	defaultNetwork = "default"
 )
 
@@ -107,11 +115,11 @@ type Join struct{ IPv4, IPv6 netip.Prefix }
 type Gateway struct {
 	Mode        string         // GatewayModeShared, GatewayModeLocal or GatewayModeDisabled
 	InterfaceID string         // the localnet port, "breth0_<node>"
-	MAC         string         // the uplink's
-	Addresses   []netip.Prefix // the node's addresses on the uplink, one a family
-	NextHops    []netip.Addr
-	NodePorts   bool
-	VLAN        int
+	MAC         string         // the uplink's, which the gateway router has, too
+	Addresses   []netip.Prefix // of the gateway router on the uplink; the agent writes at most one a family
+	NextHops    []netip.Addr   // of the default routes
+	NodePorts   bool           // the gateway serves NodePorts
+	VLAN        int            // tag of the packets on the uplink; 0: none
 }
 
 // Route is a route of a gateway router to networks outside, beside those by Gateway.NextHops.
@@ -128,7 +136,7 @@ type Pod struct {
 	Gateways  []netip.Addr
 }
 
-// get decodes the JSON value of an annotation.
+// get decodes the JSON value of an annotation. Its errors are those of the Parse functions.
 func get(annotations map[string]string, key string, into any) error {
 	v, ok := annotations[key]
 	if !ok {
@@ -202,6 +210,7 @@ func ParseNodeID(annotations map[string]string) (int, error) {
 	return id, nil
 }
 
+// joinJSON is the JSON form of Join.
 type joinJSON struct {
 	IPv4 string `json:"ipv4,omitempty"`
 	IPv6 string `json:"ipv6,omitempty"`
@@ -248,8 +257,8 @@ func ParseJoin(annotations map[string]string) (Join, error) {
 	return j, nil
 }
 
-// gatewayJSON also has the keys for one address and one next hop, because older readers know only
-// those.
+// gatewayJSON is the JSON form of Gateway. It also has the keys for one address and one next hop, because
+// older readers know only those.
 type gatewayJSON struct {
 	Mode        string         `json:"mode"`
 	InterfaceID string         `json:"interface-id,omitempty"`
@@ -365,8 +374,8 @@ func ParseGatewayRoutes(annotations map[string]string) ([]Route, error) {
 	return routes, nil
 }
 
-// SameGateway reports whether ParseGateway returns the same for two values of GatewayConfig.
-// Values of ovn-kubernetes have more fields, which are ignored.
+// SameGateway reports whether two values of GatewayConfig are valid and mean the same. Values of
+// ovn-kubernetes have more fields, which are ignored.
 func SameGateway(a, b string) bool {
 	gatewayA, errA := ParseGateway(map[string]string{GatewayConfig: a})
 	gatewayB, errB := ParseGateway(map[string]string{GatewayConfig: b})
@@ -452,4 +461,26 @@ func ParseManagementMAC(annotations map[string]string) (net.HardwareAddr, error)
 	}
 
 	return mac, nil
+}
+
+// Drained reports whether an operator has drained the node's gateway. Pods of nodes without a
+// gateway leave by other nodes, and health checks send load balancers to other nodes.
+func Drained(annotations map[string]string) bool { return annotations[DrainGateway] == "true" }
+
+// FormatLeavesBy returns the value of LeavesBy: nodes' names.
+func FormatLeavesBy(names []string) string {
+	if names == nil {
+		names = []string{}
+	}
+
+	return encode(names)
+}
+
+// ParseLeavesBy returns the names of the nodes whose gateways the node's pods use.
+func ParseLeavesBy(annotations map[string]string) ([]string, error) {
+	var names []string
+
+	err := get(annotations, LeavesBy, &names)
+
+	return names, err
 }

@@ -105,6 +105,12 @@ func (t Trust) HostAddresses(n *corev1.Node) []netip.Addr {
 	return slices.Compact(out)
 }
 
+// ManagementAddress returns the management port's address in a node's subnet: the second after the
+// network address.
+func ManagementAddress(subnet netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(subnet.Masked().Addr().Next().Next(), subnet.Bits())
+}
+
 // hasStatusAddress reports whether the Node's status has the address.
 func hasStatusAddress(n *corev1.Node, a netip.Addr) bool {
 	return slices.ContainsFunc(n.Status.Addresses, func(s corev1.NodeAddress) bool {

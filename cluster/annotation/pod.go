@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// podJSON also has the keys for one address and one gateway, because older readers know only
-// those.
+// podJSON is the JSON form of Pod. It also has the keys for one address and one gateway, because older
+// readers know only those.
 type podJSON struct {
 	Addresses []netip.Prefix `json:"ip_addresses"`
 	MAC       string         `json:"mac_address"`
@@ -34,7 +34,7 @@ func FormatPod(p Pod) string {
 	return encode(map[string]podJSON{defaultNetwork: v})
 }
 
-// firstPodJSON has one address, because the first generation had IPv4 only.
+// firstPodJSON is the JSON form of FirstPod. It has one address, because the first generation had IPv4 only.
 type firstPodJSON struct {
 	Address netip.Prefix `json:"ip_address"`
 	MAC     string       `json:"mac_address"`
@@ -108,34 +108,6 @@ func ParsePod(annotations map[string]string) (Pod, error) {
 	}
 
 	return Pod{Addresses: v.Addresses, MAC: mac, Gateways: v.Gateways}, nil
-}
-
-// Drained reports whether an operator has drained the node's gateway. Pods of nodes without a
-// gateway leave by other nodes, and health checks send load balancers to other nodes.
-func Drained(annotations map[string]string) bool { return annotations[DrainGateway] == "true" }
-
-// FormatLeavesBy returns the value of LeavesBy: nodes' names.
-func FormatLeavesBy(names []string) string {
-	if names == nil {
-		names = []string{}
-	}
-
-	return encode(names)
-}
-
-// ParseLeavesBy returns the names of the nodes whose gateways the node's pods use.
-func ParseLeavesBy(annotations map[string]string) ([]string, error) {
-	var names []string
-
-	err := get(annotations, LeavesBy, &names)
-
-	return names, err
-}
-
-// ManagementAddress returns the management port's address in a node's subnet: the second after the
-// network address.
-func ManagementAddress(subnet netip.Prefix) netip.Prefix {
-	return netip.PrefixFrom(subnet.Masked().Addr().Next().Next(), subnet.Bits())
 }
 
 // DerivedMAC derives a port's MAC address from its first IP address. For IPv4 it is 0a:58 and the

@@ -12,18 +12,25 @@ import (
 )
 
 // In underlay mode, each node has a ConfigMap, its pool: the Neutron ports that its pods may have.
-// The controller writes it, and the node's agent reads it. It is named PoolPrefix and the node.
+// The controller writes it, and the node's agent reads it:
+//
+//	metadata: {namespace: ovn-ebpf-pools, name: underlay-vm1}
+//	data:
+//	  node: '{"cluster":"k8s","node":"vm1","vif":"UUID","trunk":"UUID","network":"UUID",…}'
+//	  ports: |
+//	    2 UUID fa:16:3e:00:00:01 10.244.0.2 UUID
+//	    3 UUID fa:16:3e:00:00:02 10.244.0.3 UUID,UUID held
 const (
 	PoolNamespace = "ovn-ebpf-pools"
-	PoolPrefix    = "underlay-"
-	PoolNode      = "node"  // key of the node's description: see Pool and FormatPool
-	PoolPorts     = "ports" // key of the ports: see PoolPort and FormatPoolPorts
+	PoolPrefix    = "underlay-" // of the name, before that of the node
+	PoolNode      = "node"      // key of the node's description: see Pool and FormatPool
+	PoolPorts     = "ports"     // key of the ports: see PoolPort and FormatPoolPorts
 )
 
 // MaxTag is the highest VLAN tag of a port. The lowest is 1.
 const MaxTag = 4094
 
-// maxPoolBytes limits the value of PoolPorts, because a ConfigMap holds 1 MiB with its metadata.
+// maxPoolBytes limits the value of PoolPorts, because a ConfigMap has at most 1 MiB with its metadata.
 const maxPoolBytes = 1_000_000
 
 // PoolPort is a Neutron port that a pod of the node may have. Its tag identifies it: a port that

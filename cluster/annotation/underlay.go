@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// Keys of underlay mode, on nodes.
+// Annotation keys of underlay mode, on Nodes. Each comment begins with the writer, and has an example of the
+// value.
 const (
 	// agent: {"vif":"…","mac":"fa:16:…","address":"10.0.0.11","mtu":1442}
 	Underlay = "ovn-ebpf.io/underlay"
@@ -23,6 +24,7 @@ type VIF struct {
 	Ports   int              // number of ports that the node requests; 0: by its capacity
 }
 
+// vifJSON is the JSON form of VIF.
 type vifJSON struct {
 	ID      string     `json:"vif,omitempty"`
 	MAC     string     `json:"mac"`
@@ -61,15 +63,10 @@ func ParseUnderlay(annotations map[string]string) (VIF, error) {
 }
 
 // ParseUnderlayPrefixLength returns the prefix length that an operator has set for the node's pod
-// subnet.
+// subnet. It may be out of range.
 func ParseUnderlayPrefixLength(annotations map[string]string) (int, error) {
-	text, ok := annotations[UnderlayPrefixLength]
-	if !ok {
-		return 0, fmt.Errorf("%s: %w", UnderlayPrefixLength, ErrNotSet)
-	}
-
 	var n int
-	if err := get(map[string]string{UnderlayPrefixLength: text}, UnderlayPrefixLength, &n); err != nil {
+	if err := get(annotations, UnderlayPrefixLength, &n); err != nil {
 		return 0, err
 	}
 

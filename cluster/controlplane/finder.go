@@ -48,8 +48,8 @@ type server struct {
 	port uint16
 }
 
-// New returns a Finder that knows the servers whose address is in the settings. Run adds the
-// others. It returns an error for an address that it cannot read.
+// New returns a Finder that knows the servers whose address is in the settings. Run adds those whose name is.
+// New returns an error for a malformed address.
 func New(o Options) (*Finder, error) {
 	if o.Resolve == nil {
 		o.Resolve = func(ctx context.Context, name string) ([]netip.Addr, error) {
@@ -68,7 +68,7 @@ func New(o Options) (*Finder, error) {
 
 	for _, address := range o.Databases {
 		kind, rest, _ := strings.Cut(address, ":")
-		if kind != "tcp" && kind != "ssl" {
+		if kind != "tcp" && kind != "ssl" { // unix:, which is on this node
 			continue
 		}
 
@@ -100,7 +100,7 @@ func apiServer(config *rest.Config) (server, error) {
 	return newServer(service.APIServer, net.JoinHostPort(url.Hostname(), port))
 }
 
-// newServer returns the server at a host and port.
+// newServer returns the server at HOST:PORT.
 func newServer(kind service.Server, at string) (server, error) {
 	host, text, err := net.SplitHostPort(at)
 	if err != nil {
@@ -115,7 +115,7 @@ func newServer(kind service.Server, at string) (server, error) {
 	return server{kind, host, uint16(port)}, nil
 }
 
-// Found returns the servers whose addresses are known.
+// Found returns the servers whose addresses are known, and which are not in the service networks.
 func (f *Finder) Found() service.ControlPlane { return *f.found.Load() }
 
 // Run resolves the names until ctx ends. After an error, the last answer stays.

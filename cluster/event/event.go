@@ -18,12 +18,14 @@ import (
 
 // Event is a warning about an object.
 type Event struct {
-	About           corev1.ObjectReference
-	Reason, Message string
-	Component, Host string // the source; Host may be ""
+	About     corev1.ObjectReference
+	Reason    string // a word in CamelCase, for programs
+	Message   string // for people; only the first kilobyte is written
+	Component string // the program that writes the Event
+	Host      string // the node of that program; may be ""
 }
 
-// timeout limits a write. The caller repeats it, perhaps with newer content.
+// timeout limits a write. If it fails, the caller may repeat it, perhaps with newer content.
 const timeout = 10 * time.Second
 
 // maxText is the number of bytes of a message that the API server accepts.
@@ -51,7 +53,7 @@ func WriteOnce(ctx context.Context, client kubernetes.Interface, e Event) error 
 	return err
 }
 
-// name returns a name that equal Events share, and no others.
+// name returns a name that only Events with the same object, reason and message have.
 func (e Event) name() string {
 	sum := fnv.New64a()
 	for _, part := range []string{e.About.Kind, string(e.About.UID), e.Reason, e.Message} {

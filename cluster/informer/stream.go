@@ -36,6 +36,14 @@ const (
 
 // stream is the sequence of a resource's changes, which arrive by one watch after another. It is
 // between a reflector of client-go, which keeps the copy, and the API server.
+//
+// The copy is up to date while a watch is followed, and for grace after its end. If the gap before the
+// current watch was longer, or the API server's database was restored, the copy is up to date again grace
+// after the watch began (late). A restore needs two more measures:
+//
+//   - watch (checkHistory) compares the copy's resource version with the API server's, and answers
+//     "expired" if the API server is behind, or may have been restored. The reflector then lists again.
+//   - rewind removes the resource version from that list request.
 type stream struct {
 	name     string        // of the resource
 	retryMax time.Duration // longest pause after a failed request; jitter may double it
@@ -80,7 +88,8 @@ func (s *stream) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	for {
 		from, err := s.open(ctx, o)
 		if err == nil && !listing {
-			if err = s.checkHistory(ctx, o.ResourceVersion, wasAway && time.Since(began) > outage); err != nil {
+			afterOutage := wasAway && time.Since(began) > outage
+			if err = s.checkHistory(ctx, o.ResourceVersion, afterOutage); err != nil {
 				from.Stop()
 			}
 		}
@@ -226,7 +235,7 @@ func (s *stream) setFollows(serial int, follows bool) {
 	}
 
 	wasRestored := s.restored
-	if follows { // the reflector has replaced the copy by a list
+	if follows { // after a restore, the reflector has replaced the copy by a list before it watches
 		s.restored = false
 	}
 

@@ -23,7 +23,7 @@ const (
 	OVNZone  = 64002 // a client's address ↔ Addresses.OVN
 )
 
-// Of returns the addresses of the family.
+// Of returns the addresses of IPv4 or IPv6.
 func Of(is4 bool) Addresses {
 	if is4 {
 		return Addresses{
