@@ -1,5 +1,6 @@
-// Package listener makes HTTP servers that no client can exhaust. A server bounds the time of a
-// request, the size of its header, and the number of open connections.
+// Package listener makes HTTP servers that no client can exhaust. A server (Pool.Server) bounds the time of a
+// request, the size of its header, and the number of open connections. A Pool has the connections of one
+// server, or of several that share a limit.
 package listener
 
 import (
@@ -20,6 +21,7 @@ type Timeouts struct {
 	Idle    time.Duration // between two requests; default 30 s
 }
 
+// withDefaults returns the timeouts with the default of each zero field.
 func (t Timeouts) withDefaults() Timeouts {
 	return Timeouts{
 		Header:  cmp.Or(t.Header, 10*time.Second),
@@ -29,7 +31,7 @@ func (t Timeouts) withDefaults() Timeouts {
 }
 
 // Server returns a server whose connections count in p. Several servers can share p, and a server
-// can serve several listeners.
+// can serve several listeners. The caller may change the server before it serves, but not its ConnState.
 func (p *Pool) Server(h http.Handler, t Timeouts) *http.Server {
 	t = t.withDefaults()
 

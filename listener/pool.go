@@ -19,6 +19,7 @@ type Pool struct {
 	opened uint64 // number of connections so far
 }
 
+// connection is what chooseSurplus needs to know of an open connection.
 type connection struct {
 	client netip.Prefix // see clientOf
 	number uint64       // in the order of opening
@@ -28,7 +29,8 @@ type connection struct {
 // NewPool returns an empty Pool for at most limit connections.
 func NewPool(limit int) *Pool { return &Pool{limit: limit, conns: map[net.Conn]*connection{}} }
 
-// connState is the ConnState of an http.Server. It closes a connection if there is one too many.
+// connState is the ConnState of an http.Server, which the server calls after each change of a connection. It
+// closes a connection if there is one too many.
 func (p *Pool) connState(c net.Conn, s http.ConnState) {
 	surplus := p.update(c, s)
 	if surplus == nil {
@@ -84,7 +86,7 @@ func (p *Pool) chooseSurplus() net.Conn {
 			return counts[a.client] > counts[b.client]
 		case a.isBusy != b.isBusy:
 			return b.isBusy
-		case a.isBusy:
+		case a.isBusy: // both are
 			return a.number > b.number
 		}
 

@@ -1,5 +1,9 @@
 // Package metric describes the programs' metrics for Prometheus in Tables. Collectors use the
 // Tables, and docs/metrics.md is generated from them.
+//
+// A metric has one of two sources. Values that exist as state are read at each scrape: the collector sends
+// them by a Set. Events in the past are counted when they happen: Table.Counters and Table.Histograms return
+// the counters.
 package metric
 
 import (
@@ -22,11 +26,11 @@ const (
 
 // Family describes a metric: the series that have the same name.
 type Family struct {
-	Name    string
+	Name    string // as in Prometheus, with unit and _total
 	Kind    Kind
-	Labels  []string
+	Labels  []string // their names
 	Help    string
-	Buckets []float64 // of a Histogram
+	Buckets []float64 // upper bounds; of a Histogram only
 }
 
 // BuildInfo is a metric of every program.
@@ -50,7 +54,7 @@ func (t Table) Family(name string) Family {
 	return t[i]
 }
 
-// Histograms returns an unregistered histogram with the description of that name.
+// Histograms returns an unregistered histogram for the family of that name. It panics if there is none.
 func (t Table) Histograms(name string) *prometheus.HistogramVec {
 	f := t.Family(name)
 	opts := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
@@ -58,14 +62,14 @@ func (t Table) Histograms(name string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(opts, f.Labels)
 }
 
-// Counters returns an unregistered counter with the description of that name.
+// Counters returns an unregistered counter for the family of that name. It panics if there is none.
 func (t Table) Counters(name string) *prometheus.CounterVec {
 	f := t.Family(name)
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
 }
 
 // Set sends values of a Table's counters and gauges, for collectors that read the values at each
-// scrape.
+// scrape. It is immutable.
 type Set struct {
 	kinds map[string]prometheus.ValueType
 	descs map[string]*prometheus.Desc
@@ -86,7 +90,8 @@ func NewSet(t Table) Set {
 	return s
 }
 
-// Put sends a value. Name and number of labels must match the Table.
+// Put sends a value of the counter or gauge of that name, with the values of its labels in the order of
+// Family.Labels. It panics if name or number of labels do not match the Table.
 func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...string) {
 	desc := s.descs[name]
 	if desc == nil {
@@ -96,22 +101,22 @@ func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...
 	ch <- prometheus.MustNewConstMetric(desc, s.kinds[name], v, labels...)
 }
 
-// Labels are prepared labels, which can be sent with many values. They save the work of Put for
-// each value.
+// Labels are the labels of a series, made once for many values. For a large number of series, this is cheaper
+// than Put.
 type Labels []*dto.LabelPair
 
-// Labels prepares the labels of a metric with these values.
+// Labels returns the labels of the metric of that name with these values.
 func (s Set) Labels(name string, values ...string) Labels {
 	return prometheus.MakeLabelPairs(s.descs[name], values)
 }
 
-// PutLabeled sends a value with prepared labels. They must be those of this metric, or of another
-// one that has the same names of labels.
+// PutLabeled is like Put, with labels that the method Labels has returned for this metric, or for another one
+// with the same names of labels. It does not check name and labels.
 func (s Set) PutLabeled(ch chan<- prometheus.Metric, name string, v float64, labels Labels) {
 	ch <- &labeled{desc: s.descs[name], kind: s.kinds[name], value: v, labels: labels}
 }
 
-// labeled is a Metric with prepared labels.
+// labeled is the prometheus.Metric that PutLabeled sends.
 type labeled struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
@@ -134,14 +139,14 @@ func (l *labeled) Write(out *dto.Metric) error {
 	return nil
 }
 
-// Describe sends the descriptions of all metrics of the Table.
+// Describe sends the descriptions of all metrics of the Table, as prometheus.Collector requires.
 func (s Set) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range s.descs {
 		ch <- d
 	}
 }
 
-// One returns the value of a gauge for a condition: 1 for true and 0 for false.
+// One returns the value of a gauge for a condition: 1 if it is true, and 0 if not.
 func One(condition bool) float64 {
 	if condition {
 		return 1

@@ -25,15 +25,15 @@ const closeTimeout = 20 * time.Second
 // server may have closed the connection.
 type Client func(net.Conn)
 
-// Flood opens limit+Beyond connections at once, which have had an answer and are idle. It fails
-// the test unless the server closes all but limit of them, frees their descriptors, and
-// still answers a new client.
+// Flood opens limit+Beyond connections, which have had an answer and are idle. It fails the test unless the
+// server, which must run in this process, closes all but limit of them, frees their descriptors, and still
+// answers a new client.
 func Flood(t *testing.T, limit int, dial func() (net.Conn, error)) {
 	t.Helper()
 	FloodBy(t, limit, dial, Answered)
 }
 
-// FloodBy is like Flood, with connections that the clients, in turn, have begun to use.
+// FloodBy is like Flood, but uses the connections by these clients, in turn.
 func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...Client) {
 	t.Helper()
 	before := descriptors(t)
@@ -56,8 +56,11 @@ func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...
 	}
 
 	isBounded := func() bool {
-		// This process has all clients' descriptors, and limit of the server. The rest is margin.
-		return closed.Load() >= Beyond && descriptors(t)-before <= limit+Beyond+limit+20
+		const margin = 20 // for other descriptors of this process
+
+		clientSide, serverSide := limit+Beyond, limit
+
+		return closed.Load() >= Beyond && descriptors(t)-before <= clientSide+serverSide+margin
 	}
 
 	for start := time.Now(); !isBounded(); time.Sleep(10 * time.Millisecond) {
@@ -74,6 +77,7 @@ func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...
 	}
 }
 
+// request is a complete request.
 const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 // Silent sends nothing.
@@ -82,7 +86,7 @@ func Silent(net.Conn) {}
 // Halfway sends half a header.
 func Halfway(c net.Conn) { _, _ = io.WriteString(c, request[:len(request)/2]) }
 
-// Answered reads an answer and keeps the connection.
+// Answered sends a request and reads the answer.
 func Answered(c net.Conn) {
 	if _, err := io.WriteString(c, request); err != nil {
 		return

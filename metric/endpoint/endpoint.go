@@ -1,5 +1,6 @@
 // Package endpoint serves a process's metrics and health by HTTP, or by HTTPS with certificates
-// that may be replaced while the process runs.
+// that may be replaced while the process runs. Handler makes the pages, Listen the listener, and Serve
+// answers the requests.
 package endpoint
 
 import (
@@ -19,10 +20,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
-// TLS names PEM files. The zero value means plain HTTP.
+// TLS has the paths of PEM files. The zero value means plain HTTP.
 type TLS struct {
-	Certificate, Key string
-	ClientCA         string // of clients that may read protected pages; "": all clients may
+	Certificate, Key string // of this server
+	ClientCA         string // of clients that may read protected pages (Protect); "": all clients may
 }
 
 // On reports whether HTTPS is served.
@@ -66,7 +67,7 @@ func Listen(addr string, t TLS, log *slog.Logger) (net.Listener, error) {
 	}), nil
 }
 
-// load reads the files.
+// load reads the files and returns the configuration of a connection.
 func (t TLS) load() (*tls.Config, error) {
 	key, err := keyfile.Read(t.Key)
 	if err != nil {
@@ -111,7 +112,8 @@ func (t TLS) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// certificates are the files of a TLS, which are read at each connection.
+// certificates returns the configuration of each connection. It reads the files each time, so that replaced
+// ones apply at once.
 type certificates struct {
 	files TLS
 	log   *slog.Logger
@@ -162,7 +164,8 @@ func (t TLS) Protect(h http.Handler) http.Handler {
 // each.
 const MaxConnections = 128
 
-// Serve answers requests until ctx ends. Then open requests have one more second.
+// Serve answers requests on l, which Listen has returned, until ctx ends, and then returns nil. Open requests
+// then have one more second.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const grace = time.Second
 

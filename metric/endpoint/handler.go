@@ -9,12 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Pages is the content of the pages that Handler serves.
+// Pages is the content of the pages that Handler serves. Both functions are required, and may be called
+// concurrently.
 type Pages struct {
-	Collectors []prometheus.Collector // of /metrics, beside Go and the process
-	Ready      func() error           // errors for everything that is missing; nil: ready
-	Failing    func() []string        // lines about objects that fail while the process itself is ready
-	TLS        TLS                    // of /metrics
+	Collectors []prometheus.Collector // of /metrics, beside those of Go and of the process
+	Ready      func() error           // returns all that is missing, or nil if the process is ready
+	Failing    func() []string        // returns lines about objects that fail while the process is ready
+	TLS        TLS                    // protects /metrics
 }
 
 // Handler serves /metrics, /healthz and /readyz. /healthz always says "ok". /readyz has status 503
