@@ -2,8 +2,9 @@
 // the complete new content. The same holds after a crash, a loss of power, or an error such as a
 // full disk.
 //
-// The new content is written to a temporary file in the same directory, which is synced and then renamed.
-// Write does all of this. Create, File.Commit and File.Abort are for content that is written in parts.
+// The new content is written to a temporary file in the same directory, which is synced and then
+// renamed. Write does all of this. Create, File.Commit and File.Abort are for content that is
+// written in parts.
 package atomicfile
 
 import (
@@ -73,8 +74,8 @@ func (f *File) exists() bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink > 0
 }
 
-// temporaryPattern returns the pattern of the names of temporary files for path, for os.CreateTemp and
-// filepath.Glob.
+// temporaryPattern returns the pattern of the names of temporary files for path, for os.CreateTemp
+// and filepath.Glob.
 func temporaryPattern(path string) string { return "." + filepath.Base(path) + ".*.tmp" }
 
 // Sweep removes the temporary files of writers of path that were killed. The last element of path

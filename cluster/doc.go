@@ -1,4 +1,5 @@
-// Package cluster has ranges of ports, and the packages below it are what controller and agents share:
+// Package cluster has ranges of ports, and the packages below it are what controller and agents
+// share:
 //
 //   - annotation: the formats by which they exchange values: annotations, and ConfigMaps with pools
 //   - apiserver: clients of the API server, and whether it answers

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// PortRange is a range of transport ports, both ends included. The zero PortRange is not valid: it stands for
-// a missing range.
+// PortRange is a range of transport ports, both ends included. The zero PortRange is not valid: it
+// stands for a missing range.
 type PortRange struct{ First, Last uint16 }
 
 // ParsePortRange parses a range such as "49152-65535". A range from port 0 is an error.

@@ -1,8 +1,8 @@
 // Package keyfile reads files that only their owner should read, such as private keys.
 //
-// A key that other users can read is used all the same, and Exposed returns a warning about it. It is not an
-// error as with ssh, because Secrets that a pod mounts have mode 0644 by default, and because Open vSwitch
-// does not check the mode either.
+// A key that other users can read is used all the same, and Exposed returns a warning about it. It
+// is not an error as with ssh, because Secrets that a pod mounts have mode 0644 by default, and
+// because Open vSwitch does not check the mode either.
 package keyfile
 
 import (
@@ -36,8 +36,8 @@ func Read(path string) ([]byte, error) {
 		err, info.Mode().Perm(), owner, os.Geteuid())
 }
 
-// Exposed returns a warning if the mode of a private key's file lets other users than its owner access it. It
-// returns "" if the mode does not, or if it cannot be read.
+// Exposed returns a warning if the mode of a private key's file lets other users than its owner
+// access it. It returns "" if the mode does not, or if it cannot be read.
 func Exposed(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&othersMode == 0 {

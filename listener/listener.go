@@ -1,6 +1,6 @@
-// Package listener makes HTTP servers that no client can exhaust. A server (Pool.Server) bounds the time of a
-// request, the size of its header, and the number of open connections. A Pool has the connections of one
-// server, or of several that share a limit.
+// Package listener makes HTTP servers that no client can exhaust. A server (Pool.Server) bounds the
+// time of a request, the size of its header, and the number of open connections. A Pool has the
+// connections of one server, or of several that share a limit.
 package listener
 
 import (
@@ -31,7 +31,8 @@ func (t Timeouts) withDefaults() Timeouts {
 }
 
 // Server returns a server whose connections count in p. Several servers can share p, and a server
-// can serve several listeners. The caller may change the server before it serves, but not its ConnState.
+// can serve several listeners. The caller may change the server before it serves, but not its
+// ConnState.
 func (p *Pool) Server(h http.Handler, t Timeouts) *http.Server {
 	t = t.withDefaults()
 

@@ -29,8 +29,8 @@ type connection struct {
 // NewPool returns an empty Pool for at most limit connections.
 func NewPool(limit int) *Pool { return &Pool{limit: limit, conns: map[net.Conn]*connection{}} }
 
-// connState is the ConnState of an http.Server, which the server calls after each change of a connection. It
-// closes a connection if there is one too many.
+// connState is the ConnState of an http.Server, which the server calls after each change of a
+// connection. It closes a connection if there is one too many.
 func (p *Pool) connState(c net.Conn, s http.ConnState) {
 	surplus := p.update(c, s)
 	if surplus == nil {

@@ -17,8 +17,8 @@ const (
 	wakeDelay = 10 * time.Millisecond
 )
 
-// Signal is a wake-up that does not queue: Triggers merge until the receiver reads the signal. It has one
-// receiver, and any number of goroutines may trigger it.
+// Signal is a wake-up that does not queue: Triggers merge until the receiver reads the signal. It
+// has one receiver, and any number of goroutines may trigger it.
 type Signal chan struct{}
 
 // NewSignal returns a Signal that is not raised.
@@ -42,8 +42,8 @@ type Options struct {
 }
 
 // Run calls Apply at once, after each wake-up, and when Resync is over. After an error, it calls
-// Apply again with growing delay (50 ms to 5 s), or at a wake-up before that. It returns nil when ctx ends.
-// An error that is repeated is logged once, and so is the first success after errors.
+// Apply again with growing delay (50 ms to 5 s), or at a wake-up before that. It returns nil when
+// ctx ends. An error that is repeated is logged once, and so is the first success after errors.
 func Run(ctx context.Context, o Options) error {
 	logged, delay := "", minRetryDelay // logged is the last error
 
@@ -97,8 +97,8 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Every calls do after each period until ctx ends, and returns nil. The first call is after one period. A
-// call that takes longer than a period delays the next one.
+// Every calls do after each period until ctx ends, and returns nil. The first call is after one
+// period. A call that takes longer than a period delays the next one.
 func Every(ctx context.Context, period time.Duration, do func()) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -113,8 +113,8 @@ func Every(ctx context.Context, period time.Duration, do func()) error {
 	}
 }
 
-// Insist calls do until it succeeds or ctx ends, at growing intervals (100 ms to 5 s). It passes the text of
-// each error to report, and "" on success. It returns an error only if ctx ends.
+// Insist calls do until it succeeds or ctx ends, at growing intervals (100 ms to 5 s). It passes
+// the text of each error to report, and "" on success. It returns an error only if ctx ends.
 func Insist(ctx context.Context, report func(string), do func() error) error {
 	const minWait, maxWait = 100 * time.Millisecond, 5 * time.Second
 	for wait := minWait; ; wait = min(2*wait, maxWait) {

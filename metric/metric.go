@@ -1,9 +1,9 @@
 // Package metric describes the programs' metrics for Prometheus in Tables. Collectors use the
 // Tables, and docs/metrics.md is generated from them.
 //
-// A metric has one of two sources. Values that exist as state are read at each scrape: the collector sends
-// them by a Set. Events in the past are counted when they happen: Table.Counters and Table.Histograms return
-// the counters.
+// A metric has one of two sources. Values that exist as state are read at each scrape: the
+// collector sends them by a Set. Events in the past are counted when they happen: Table.Counters
+// and Table.Histograms return the counters.
 package metric
 
 import (
@@ -54,7 +54,8 @@ func (t Table) Family(name string) Family {
 	return t[i]
 }
 
-// Histograms returns an unregistered histogram for the family of that name. It panics if there is none.
+// Histograms returns an unregistered histogram for the family of that name. It panics if there is
+// none.
 func (t Table) Histograms(name string) *prometheus.HistogramVec {
 	f := t.Family(name)
 	opts := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
@@ -90,8 +91,8 @@ func NewSet(t Table) Set {
 	return s
 }
 
-// Put sends a value of the counter or gauge of that name, with the values of its labels in the order of
-// Family.Labels. It panics if name or number of labels do not match the Table.
+// Put sends a value of the counter or gauge of that name, with the values of its labels in the
+// order of Family.Labels. It panics if name or number of labels do not match the Table.
 func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...string) {
 	desc := s.descs[name]
 	if desc == nil {
@@ -101,8 +102,8 @@ func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...
 	ch <- prometheus.MustNewConstMetric(desc, s.kinds[name], v, labels...)
 }
 
-// Labels are the labels of a series, made once for many values. For a large number of series, this is cheaper
-// than Put.
+// Labels are the labels of a series, made once for many values. For a large number of series, this
+// is cheaper than Put.
 type Labels []*dto.LabelPair
 
 // Labels returns the labels of the metric of that name with these values.
@@ -110,8 +111,8 @@ func (s Set) Labels(name string, values ...string) Labels {
 	return prometheus.MakeLabelPairs(s.descs[name], values)
 }
 
-// PutLabeled is like Put, with labels that the method Labels has returned for this metric, or for another one
-// with the same names of labels. It does not check name and labels.
+// PutLabeled is like Put, with labels that the method Labels has returned for this metric, or for
+// another one with the same names of labels. It does not check name and labels.
 func (s Set) PutLabeled(ch chan<- prometheus.Metric, name string, v float64, labels Labels) {
 	ch <- &labeled{desc: s.descs[name], kind: s.kinds[name], value: v, labels: labels}
 }

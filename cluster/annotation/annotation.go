@@ -4,13 +4,14 @@
 // Keys and JSON formats under k8s.ovn.org are those of ovn-kubernetes, so that its users' tools
 // keep working. Keys under ovn-ebpf.io are this project's own.
 //
-// A Parse function gets the annotations of an object. It returns ErrNotSet (wrapped) if its key is absent,
-// and an error that names the key if the value is malformed. ParseRequest and ParseTunnelAddress are
-// different: an absent key is no request, or no address. A Format function returns the value of a key.
+// A Parse function gets the annotations of an object. It returns ErrNotSet (wrapped) if its key is
+// absent, and an error that names the key if the value is malformed. If the key of ParseRequest or
+// ParseTunnelAddress is absent, they return the zero Request, or false, instead. A Format function
+// returns the value of a key.
 //
-// This file has the annotations of Nodes, host.go decides which addresses of a Node can be trusted, and
-// pod.go and request.go have the annotations of pods. In underlay mode, underlay.go has the annotations of
-// Nodes, and pool.go the ConfigMaps.
+// This file has the annotations of Nodes, host.go decides which addresses of a Node can be trusted,
+// and pod.go and request.go have the annotations of pods. In underlay mode, underlay.go has the
+// annotations of Nodes, and pool.go the ConfigMaps.
 package annotation
 
 import (
@@ -257,8 +258,8 @@ func ParseJoin(annotations map[string]string) (Join, error) {
 	return j, nil
 }
 
-// gatewayJSON is the JSON form of Gateway. It also has the keys for one address and one next hop, because
-// older readers know only those.
+// gatewayJSON is the JSON form of Gateway. It also has the keys for one address and one next hop,
+// because older readers know only those.
 type gatewayJSON struct {
 	Mode        string         `json:"mode"`
 	InterfaceID string         `json:"interface-id,omitempty"`

@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 )
 
-// MaxHostAddresses is the number of addresses that the annotations of a Node can give to its host, in
-// addition to those in the Node's status.
+// MaxHostAddresses is the number of addresses that the annotations of a Node can give to its host,
+// in addition to those in the Node's status.
 const MaxHostAddresses = 64
 
 // Trust decides which addresses in the annotations of a Node belong to its host. Agents write these
@@ -61,10 +61,10 @@ func (t Trust) TunnelAddress(n *corev1.Node) (netip.Addr, bool) {
 	return a, ok && (hasStatusAddress(n, a) || cluster.Contains(t.Networks, a))
 }
 
-// HostAddresses returns the addresses of the Node's host, sorted: the trusted ones of host-cidrs, of
-// the gateway and of the tunnels, those of the Node's status, and the management port's address in
-// each pod subnet. It ignores malformed annotations, and loopback and link-local addresses, which
-// several hosts may have.
+// HostAddresses returns the addresses of the Node's host, sorted: the trusted ones of host-cidrs,
+// of the gateway and of the tunnels, those of the Node's status, and the management port's address
+// in each pod subnet. It ignores malformed annotations, and loopback and link-local addresses,
+// which several hosts may have.
 func (t Trust) HostAddresses(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 

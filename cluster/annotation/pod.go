@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// podJSON is the JSON form of Pod. It also has the keys for one address and one gateway, because older
-// readers know only those.
+// podJSON is the JSON form of Pod. It also has the keys for one address and one gateway, because
+// older readers know only those.
 type podJSON struct {
 	Addresses []netip.Prefix `json:"ip_addresses"`
 	MAC       string         `json:"mac_address"`
@@ -34,7 +34,8 @@ func FormatPod(p Pod) string {
 	return encode(map[string]podJSON{defaultNetwork: v})
 }
 
-// firstPodJSON is the JSON form of FirstPod. It has one address, because the first generation had IPv4 only.
+// firstPodJSON is the JSON form of FirstPod. It has one address, because the first generation had
+// IPv4 only.
 type firstPodJSON struct {
 	Address netip.Prefix `json:"ip_address"`
 	MAC     string       `json:"mac_address"`

@@ -30,7 +30,8 @@ const (
 // MaxTag is the highest VLAN tag of a port. The lowest is 1.
 const MaxTag = 4094
 
-// maxPoolBytes limits the value of PoolPorts, because a ConfigMap has at most 1 MiB with its metadata.
+// maxPoolBytes limits the value of PoolPorts, because a ConfigMap has at most 1 MiB with its
+// metadata.
 const maxPoolBytes = 1_000_000
 
 // PoolPort is a Neutron port that a pod of the node may have. Its tag identifies it: a port that

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Annotation keys of underlay mode, on Nodes. Each comment begins with the writer, and has an example of the
-// value.
+// Annotation keys of underlay mode, on Nodes. Each comment begins with the writer, and has an
+// example of the value.
 const (
 	// agent: {"vif":"…","mac":"fa:16:…","address":"10.0.0.11","mtu":1442}
 	Underlay = "ovn-ebpf.io/underlay"

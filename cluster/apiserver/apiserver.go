@@ -39,9 +39,9 @@ func ControllerConfig(in *rest.Config) *rest.Config {
 	return c
 }
 
-// Probe asks the API server for its version every five seconds, and passes the error, or nil, to report. So
-// readiness can name an API server that does not answer, because informers retry silently. Probe returns nil
-// when ctx ends.
+// Probe asks the API server for its version every five seconds, and passes the error, or nil, to
+// report. So readiness can name an API server that does not answer, because informers retry
+// silently. Probe returns nil when ctx ends.
 func Probe(ctx context.Context, client kubernetes.Interface, report func(error), log *slog.Logger) error {
 	const interval, timeout = 5 * time.Second, 5 * time.Second
 	for answers := true; ; {

@@ -48,8 +48,8 @@ type server struct {
 	port uint16
 }
 
-// New returns a Finder that knows the servers whose address is in the settings. Run adds those whose name is.
-// New returns an error for a malformed address.
+// New returns a Finder that knows the servers whose address is in the settings. Run adds those
+// whose name is. New returns an error for a malformed address.
 func New(o Options) (*Finder, error) {
 	if o.Resolve == nil {
 		o.Resolve = func(ctx context.Context, name string) ([]netip.Addr, error) {

@@ -7,8 +7,8 @@
 //   - It lists the objects again after the API server's database was restored. A reflector alone
 //     waits for events that the API server never sends.
 //
-// A reflector of client-go lists a resource once and then watches it, and stores the objects. Each Informer
-// puts a stream (stream.go) between its reflector and the API server.
+// A reflector of client-go lists a resource once and then watches it, and stores the objects. Each
+// Informer puts a stream (stream.go) between its reflector and the API server.
 package informer
 
 import (
@@ -40,8 +40,8 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Informer is an informer of client-go that reports whether its copy is up to date. Behind may be called
-// concurrently with all other methods.
+// Informer is an informer of client-go that reports whether its copy is up to date. Behind may be
+// called concurrently with all other methods.
 type Informer struct {
 	cache.SharedIndexInformer
 	Name   string // name of the resource

@@ -37,12 +37,13 @@ const (
 // stream is the sequence of a resource's changes, which arrive by one watch after another. It is
 // between a reflector of client-go, which keeps the copy, and the API server.
 //
-// The copy is up to date while a watch is followed, and for grace after its end. If the gap before the
-// current watch was longer, or the API server's database was restored, the copy is up to date again grace
-// after the watch began (late). A restore needs two more measures:
+// The copy is up to date while a watch is followed, and for grace after its end. If the gap before
+// the current watch was longer, or the API server's database was restored, the copy is up to date
+// again grace after the watch began (late). A restore needs two more measures:
 //
 //   - watch (checkHistory) compares the copy's resource version with the API server's, and answers
-//     "expired" if the API server is behind, or may have been restored. The reflector then lists again.
+//     "expired" if the API server is behind, or may have been restored. The reflector then lists
+//     again.
 //   - rewind removes the resource version from that list request.
 type stream struct {
 	name     string        // of the resource

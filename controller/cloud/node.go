@@ -59,8 +59,8 @@ func description(cluster, node string) string {
 	return "ovn-ebpf pool of node " + node + " of cluster " + cluster
 }
 
-// nodeOf returns the node that a description names, or false if it is not the description of a pool of the
-// cluster.
+// nodeOf returns the node that a description names, or false if it is not the description of a pool
+// of the cluster.
 func nodeOf(cluster, text string) (node string, ok bool) {
 	const placeholder = "\x00" // in no name
 
@@ -101,7 +101,8 @@ func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
 			n.Name, vif.Address)
 	}
 
-	// The operator's annotation comes before the cluster's setting, and that before the node's capacity.
+	// The operator's annotation comes before the cluster's setting, and that before the node's
+	// capacity.
 	length, err := annotation.ParseUnderlayPrefixLength(n.Annotations)
 	switch {
 	case err == nil:
@@ -155,8 +156,8 @@ func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
 	return false
 }
 
-// wantedPorts returns the number of ports of a new pool: the number that the node requests, or
-// else the smallest of its pod capacity, 10 per CPU and 4 per GiB of memory. It is at least fewestPorts.
+// wantedPorts returns the number of ports of a new pool: the number that the node requests, or else
+// the smallest of its pod capacity, 10 per CPU and 4 per GiB of memory. It is at least fewestPorts.
 func wantedPorts(n *corev1.Node, requested int) int {
 	if requested > 0 {
 		return max(requested, fewestPorts)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// This file has the objects of Neutron, with the attributes that plans need. References are IDs, such as
-// Subnet.Network. Project is the ID of the owner. Package openstack reads these objects.
+// This file has the objects of Neutron, with the attributes that plans need. References are IDs,
+// such as Subnet.Network. Project is the ID of the owner. Package openstack reads these objects.
 
 // Network is a Neutron network, for example that of a node's pool.
 type Network struct {
@@ -57,7 +57,8 @@ type FixedIP struct {
 	Address netip.Addr
 }
 
-// Port is a Neutron port, or the request for one in CreatePorts, which has no ID, Project, Device and Owner.
+// Port is a Neutron port, or the request for one in CreatePorts, which has no ID, Project, Device
+// and Owner.
 type Port struct {
 	ID, Name, Description, Network, Project string
 	MAC                                     string // lower case; "" in a request leaves it to Neutron
@@ -97,7 +98,8 @@ func (p Port) isRouter() bool { return strings.HasPrefix(p.Owner, ownerRouter) }
 // isService reports whether the port is Neutron's own, for example for DHCP or metadata.
 func (p Port) isService() bool { return strings.HasPrefix(p.Owner, ownerService) && !p.isRouter() }
 
-// Trunk carries the packets of its subports, by VLAN tags, in those of its parent, the port of a VM.
+// Trunk carries the packets of its subports, by VLAN tags, in those of its parent, the port of a
+// VM.
 type Trunk struct {
 	ID, Name, Description string
 	Port                  string // ID of the parent
@@ -110,8 +112,8 @@ type Subport struct {
 	Tag  int    // VLAN tag, 1 to 4094
 }
 
-// Quota is one of the project's limits, and the number of objects that count. A Limit below zero means that
-// they are not limited.
+// Quota is one of the project's limits, and the number of objects that count. A Limit below zero
+// means that they are not limited.
 type Quota struct{ Limit, Used int }
 
 // Quotas are the project's limits for what pools and their cluster consist of.

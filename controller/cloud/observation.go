@@ -4,7 +4,8 @@ import (
 	"slices"
 )
 
-// Observation is the observed state of a pool. This package does not modify it, nor what its slices have.
+// Observation is the observed state of a pool. This package does not modify it, nor what its slices
+// have.
 type Observation struct {
 	VIFs      []Port    // ports that may be the node's VIF: by its ID, or by its MAC
 	VIFMTU    int       // of the network of the first VIF, bytes; 0 if it was not observed
@@ -28,8 +29,8 @@ type Result struct {
 	SecurityGroup SecurityGroup
 }
 
-// After returns the state after a step that succeeded with this result. So a plan can continue without
-// another observation.
+// After returns the state after a step that succeeded with this result. So a plan can continue
+// without another observation.
 func (s Observation) After(step Step, r Result) Observation {
 	switch step := step.(type) {
 	case CreateNetwork:
@@ -121,7 +122,8 @@ func count[T any](all []T, match func(T) bool) int {
 	return n
 }
 
-// withSubports returns the trunks, in new memory, with the result of change as subports of one trunk.
+// withSubports returns the trunks, in new memory, with the result of change as subports of one
+// trunk.
 func withSubports(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
 	all = slices.Clone(all)
 	for i := range all {

@@ -5,14 +5,15 @@ import (
 	"strconv"
 )
 
-// This file plans a pool: Pool.Plan is its entry. The objects of a pool need each other in this order:
+// This file plans a pool: Pool.Plan is its entry. The objects of a pool need each other in this
+// order:
 //
 //	network ─▶ subnets ─▶ router interfaces ─▶ ports ─┬─▶ subports
 //	                                 trunk on the VIF ─┘
 //
-// A plan has the steps for the missing objects whose needs exist. So an empty project needs several plans,
-// each after the steps of the one before. Surplus and changed objects are removed on the way. See state for
-// the addresses and tags of ports.
+// A plan has the steps for the missing objects whose needs exist. So an empty project needs several
+// plans, each after the steps of the one before. Surplus and changed objects are removed on the
+// way. See state for the addresses and tags of ports.
 
 // Plan has the steps that can be done for a pool, or for a Setup, now.
 type Plan struct {
@@ -163,9 +164,9 @@ func (p Pool) findVIF(s Observation) (Port, *Problem) {
 	return v, nil
 }
 
-// planTrunks returns the trunk on the VIF, also if another program made it, or plans a new one and returns
-// the zero Trunk. It removes the pool's ports from all other trunks, which are those of an earlier VM of the
-// node.
+// planTrunks returns the trunk on the VIF, also if another program made it, or plans a new one and
+// returns the zero Trunk. It removes the pool's ports from all other trunks, which are those of an
+// earlier VM of the node.
 func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	var trunk Trunk
 
@@ -315,7 +316,8 @@ func hasInterface(ports []Port, n Subnet, router string) bool {
 
 // planPorts makes each slot have its port, in the pool's trunk with the slot's tag:
 //
-//   - Ports that another program has changed (strays) are deleted, so that a later plan makes them again.
+//   - Ports that another program has changed (strays) are deleted, so that a later plan makes them
+//     again.
 //   - A slot stays empty while a port that is not the pool's has its address or its tag.
 //   - A port with another tag is removed from the trunk, so that a later plan adds it with its tag.
 //   - A port that is in no trunk is added to the pool's trunk, once no port has to be removed.
@@ -351,8 +353,8 @@ func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
 
 	b.removeSubports(trunk, retag)
 
-	// A port that is removed above may have the tag of a port that is added here, so removals are a plan
-	// of their own.
+	// A port that is removed above may have the tag of a port that is added here, so removals are a
+	// plan of their own.
 	if trunk.ID != "" && len(retag) == 0 {
 		for batch := range slices.Chunk(attach, Batch) {
 			b.add(AddSubports{trunk.ID, batch})

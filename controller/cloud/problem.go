@@ -43,8 +43,8 @@ const (
 	OverlappingPrefix Reason = "OverlappingPrefix" // two networks share addresses
 )
 
-// Problem is a reason why a pool, or a Setup, is not complete. Other nodes' pools are not affected. Text is a
-// sentence for the operator, with the object and the remedy. *Problem is an error.
+// Problem is a reason why a pool, or a Setup, is not complete. Other nodes' pools are not affected.
+// Text is a sentence for the operator, with the object and the remedy. *Problem is an error.
 type Problem struct {
 	Reason Reason
 	Text   string

@@ -11,8 +11,8 @@ type Gateway struct {
 	MAC     string
 }
 
-// Record is the description of a node's pool that is published to the node's agent, as a ConfigMap (package
-// underlay). Pods get ports from its Lines.
+// Record is the description of a node's pool that is published to the node's agent, as a ConfigMap
+// (package underlay). Pods get ports from its Lines.
 type Record struct {
 	VIF, Trunk, Network string // IDs; "" if it does not exist
 	MTU                 int    // bytes
@@ -141,8 +141,8 @@ func withHeld(published, present []Line) []Line {
 	return out
 }
 
-// sameIdentity reports whether a pod with the port of one line can keep it as the port of the other. The
-// UUIDs may differ, because a repaired port has another one.
+// sameIdentity reports whether a pod with the port of one line can keep it as the port of the
+// other. The UUIDs may differ, because a repaired port has another one.
 func (l Line) sameIdentity(o Line) bool {
 	return l.Tag == o.Tag && l.MAC == o.MAC && slices.Equal(l.Addresses, o.Addresses)
 }

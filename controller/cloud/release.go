@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Release returns all steps that remove the pool of a node that has left, in order: ports from trunks,
-// trunks, ports, router interfaces, networks with their subnets. A trunk that the pool did not make stays,
-// and so does a network that has other ports.
+// Release returns all steps that remove the pool of a node that has left, in order: ports from
+// trunks, trunks, ports, router interfaces, networks with their subnets. A trunk that the pool did
+// not make stays, and so does a network that has other ports.
 func Release(c Config, node string, s Observation) Plan {
 	b := builder{seen: s}
 	st := state{name: poolName(c.Cluster, node)} // owned needs no more than the name
@@ -36,8 +36,8 @@ func (b *builder) releasePorts(st *state, n Network) {
 	}
 }
 
-// releaseNetwork plans the deletion of a network of a pool, after releasePorts. If other ports are in it, it
-// reports them and keeps the network.
+// releaseNetwork plans the deletion of a network of a pool, after releasePorts. If other ports are
+// in it, it reports them and keeps the network.
 func (b *builder) releaseNetwork(n Network, router string) {
 	st := state{name: n.Name} // a network has the name of its pool
 

@@ -14,9 +14,9 @@ import (
 // Plan finds the others by name and description, or makes them. So an interrupted setup is
 // continued, and a repeated one makes nothing.
 //
-// The command "ovn-k8s-underlay master-init" executes plans until they have no steps, and then prints the IDs
-// of Complete as settings of the controller. The methods for routers, subnet pools, security groups,
-// overlapping networks and quotas are in the files setup*.go.
+// The command "ovn-k8s-underlay master-init" executes plans until they have no steps, and then
+// prints the IDs of Complete as settings of the controller. The methods for routers, subnet pools,
+// security groups, overlapping networks and quotas are in the files setup*.go.
 type Setup struct {
 	Config
 
@@ -261,8 +261,8 @@ func (s Setup) findVMNetwork(b *builder, seen SetupObservation) Network {
 	return n
 }
 
-// findExternalNetwork returns the network of the router's external gateway, and reports why it cannot be
-// used.
+// findExternalNetwork returns the network of the router's external gateway, and reports why it
+// cannot be used.
 func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
 	isNamed := func(n Network) bool { return n.ID == s.ExternalNetwork || n.Name == s.ExternalNetwork }
 
@@ -281,8 +281,8 @@ func (s Setup) findExternalNetwork(b *builder, seen SetupObservation) Network {
 	return n
 }
 
-// findNetwork returns the network with the wanted ID or name. It reports why it returns false, with the flag
-// that names the network.
+// findNetwork returns the network with the wanted ID or name. It reports why it returns false, with
+// the flag that names the network.
 func findNetwork(b *builder, flag, wanted string, all []Network) (n Network, ok bool) {
 	if i := slices.IndexFunc(all, func(n Network) bool { return n.ID == wanted }); i >= 0 {
 		return all[i], true
@@ -342,7 +342,8 @@ func label(name, id string) string {
 	return name + " (" + id + ")"
 }
 
-// networkLabel returns the name and ID of a network, or its ID if the credentials may not see the network.
+// networkLabel returns the name and ID of a network, or its ID if the credentials may not see the
+// network.
 func networkLabel(seen SetupObservation, id string) string {
 	for _, n := range seen.Networks {
 		if n.ID == id {

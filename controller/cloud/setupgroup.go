@@ -46,8 +46,8 @@ func (s Setup) findSecurityGroups(b *builder, seen SetupObservation, st *setupSt
 	}
 }
 
-// planSecurityGroup plans the security group that allows everything, or its missing rules, and returns the
-// quotas that they need. It plans nothing if the operator has chosen groups.
+// planSecurityGroup plans the security group that allows everything, or its missing rules, and
+// returns the quotas that they need. It plans nothing if the operator has chosen groups.
 func (s Setup) planSecurityGroup(b *builder, st setupState) quotaNeeds {
 	var n quotaNeeds
 

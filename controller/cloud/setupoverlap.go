@@ -13,10 +13,10 @@ type addresses struct {
 	remedy string // if they overlap others, for messages
 }
 
-// checkOverlaps reports networks that have addresses in common. It compares the addresses of pods with those
-// of Services, of the VMs' network, and of the other subnets in which the router has an interface. It also
-// compares Services with VMs. Subnets that were taken from the pods' subnet pool, such as those of nodes'
-// pools, are part of it, and do not overlap it.
+// checkOverlaps reports networks that have addresses in common. It compares the addresses of pods
+// with those of Services, of the VMs' network, and of the other subnets in which the router has an
+// interface. It also compares Services with VMs. Subnets that were taken from the pods' subnet
+// pool, such as those of nodes' pools, are part of it, and do not overlap it.
 func (s Setup) checkOverlaps(b *builder, seen SetupObservation, st setupState) {
 	var others []addresses
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// wantedPool describes a subnet pool of a Setup: of IPv4, or of IPv6. The subnet pool is chosen by its ID, or
-// made of a prefix.
+// wantedPool describes a subnet pool of a Setup: of IPv4, or of IPv6. The subnet pool is chosen by
+// its ID, or made of a prefix.
 type wantedPool struct {
 	flag, prefixFlag                 string // the flags that choose it
 	id, name                         string // id "": the one with this name, or a new one
@@ -41,8 +41,8 @@ const (
 	prefix6       = 64
 )
 
-// findSubnetPool returns the wanted subnet pool, and reports why it cannot be used. It has no ID if it does
-// not exist yet.
+// findSubnetPool returns the wanted subnet pool, and reports why it cannot be used. It has no ID if
+// it does not exist yet.
 func (s Setup) findSubnetPool(b *builder, seen SetupObservation, w wantedPool) SubnetPool {
 	found := only(seen.SubnetPools, func(p SubnetPool) bool {
 		if w.id != "" {

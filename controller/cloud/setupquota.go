@@ -1,6 +1,7 @@
 package cloud
 
-// quotaNeeds are numbers of objects that a Setup and the pool of the first node still need, by their quota.
+// quotaNeeds are numbers of objects that a Setup and the pool of the first node still need, by
+// their quota.
 type quotaNeeds struct {
 	networks, subnets, ports, trunks            int
 	routers, subnetPools, securityGroups, rules int

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// findRouter returns the router of the setup: that of Config, else that of the VMs' network, else that
-// of an earlier setup. It has no ID if it does not exist yet.
+// findRouter returns the router of the setup: that of Config, else that of the VMs' network, else
+// that of an earlier setup. It has no ID if it does not exist yet.
 func (s Setup) findRouter(seen SetupObservation, vms Network) (Router, *Problem) {
 	id, trouble := s.chooseRouter(seen, vms)
 	if id == "" {
@@ -57,10 +57,11 @@ func (s Setup) vmNetwork(seen SetupObservation) Network {
 	return s.findVMNetwork(&builder{}, seen)
 }
 
-// chooseRouter returns the ID of the router, or "" if none exists yet, or if the problem prevents a choice.
-// Candidates are the routers with an interface in the VMs' network (attached), and those that an earlier
-// setup has made (own). If Config names a router, it must be attached, unless none is. Otherwise chooseRouter
-// takes, in this order, the only one that is own and attached, the only attached one, or the only own one.
+// chooseRouter returns the ID of the router, or "" if none exists yet, or if the problem prevents a
+// choice. Candidates are the routers with an interface in the VMs' network (attached), and those
+// that an earlier setup has made (own). If Config names a router, it must be attached, unless none
+// is. Otherwise chooseRouter takes, in this order, the only one that is own and attached, the only
+// attached one, or the only own one.
 func (s Setup) chooseRouter(seen SetupObservation, vms Network) (string, *Problem) {
 	attached := attachedRouters(seen, vms)
 	if s.Router != "" {
@@ -118,8 +119,8 @@ func attachedRouters(seen SetupObservation, n Network) []string {
 	return slices.Compact(out)
 }
 
-// planRouter plans the router, or what it lacks: the external gateway that the operator wants, and an
-// interface in each subnet of the VMs. It returns the quotas that they need.
+// planRouter plans the router, or what it lacks: the external gateway that the operator wants, and
+// an interface in each subnet of the VMs. It returns the quotas that they need.
 func (s Setup) planRouter(b *builder, st setupState) quotaNeeds {
 	var n quotaNeeds
 	if st.refusedRouter {

@@ -15,9 +15,9 @@ import (
 //	network  router  61 slots      broadcast   network  router  slots
 //	tag 0    tag 1   tags 2 to 62  tag 63      tag 64   tag 65  from tag 66
 //
-// A slot has a VLAN tag, the IPv4 address at the same place in the IPv4 subnets, one after another, and the
-// IPv6 address with the tag as its offset in the IPv6 subnet. So the tag and the addresses of a port follow
-// from each other, and nothing needs to be recorded.
+// A slot has a VLAN tag, the IPv4 address at the same place in the IPv4 subnets, one after another,
+// and the IPv6 address with the tag as its offset in the IPv6 subnet. So the tag and the addresses
+// of a port follow from each other, and nothing needs to be recorded.
 type state struct {
 	name    string    // of the pool
 	network Network   // ID "" if there is none
@@ -29,7 +29,8 @@ type state struct {
 	strays  []Port // the pool's by name, but with another address or MAC than published
 }
 
-// firstSlot is the offset of the first slot in a subnet, after the network address and the router's.
+// firstSlot is the offset of the first slot in a subnet, after the network address and the
+// router's.
 const firstSlot = 2
 
 // slot is the place of a port in the pool: a VLAN tag, and the addresses that belong to it.
@@ -41,8 +42,8 @@ type slot struct {
 	blocker string // ID of that port if it is neither the pool's nor Neutron's own
 }
 
-// inspect finds the purpose of the observed objects in the pool of a node. length is the prefix length of
-// missing subnets.
+// inspect finds the purpose of the observed objects in the pool of a node. length is the prefix
+// length of missing subnets.
 func inspect(cluster, node string, length int, s Observation) state {
 	st := state{name: poolName(cluster, node)}
 	st.findNetwork(description(cluster, node), s)
@@ -57,8 +58,8 @@ func inspect(cluster, node string, length int, s Observation) state {
 	return st
 }
 
-// findNetwork finds the networks of the pool by name and description. It chooses the one with most ports, and
-// the others are copies.
+// findNetwork finds the networks of the pool by name and description. It chooses the one with most
+// ports, and the others are copies.
 func (st *state) findNetwork(description string, s Observation) {
 	own := only(s.Networks, func(n Network) bool { return n.Name == st.name && n.Description == description })
 	if len(own) == 0 {
@@ -119,7 +120,8 @@ const maxSubnets = (lastTag + 1) >> (32 - LongestPrefix)
 func subnetName(pool string, index int) string { return pool + "-" + strconv.Itoa(index) }
 func subnet6Name(pool string) string           { return pool + "-v6" }
 
-// subnetIndex returns the index in the name of an IPv4 subnet of the pool, or false for another subnet.
+// subnetIndex returns the index in the name of an IPv4 subnet of the pool, or false for another
+// subnet.
 func subnetIndex(pool, name string) (int, bool) {
 	text, ok := strings.CutPrefix(name, pool+"-")
 	index, err := strconv.Atoi(text)
@@ -127,8 +129,8 @@ func subnetIndex(pool, name string) (int, bool) {
 	return index, ok && err == nil && index >= 0 && index <= maxSubnets && text == strconv.Itoa(index)
 }
 
-// findPorts makes the slots of all subnets and assigns the pool's ports to them. The slots of a missing
-// subnet are left out, but their tags stay free for it.
+// findPorts makes the slots of all subnets and assigns the pool's ports to them. The slots of a
+// missing subnet are left out, but their tags stay free for it.
 func (st *state) findPorts(length int, s Observation) {
 	byAddress := map[netip.Addr]Port{}
 
@@ -189,8 +191,8 @@ func (st *state) assign(sl *slot, p Port, published []Line) {
 	}
 }
 
-// owned reports whether the pool has made the port, and returns the address in the port's name. The port may
-// have another address, if another program has changed it.
+// owned reports whether the pool has made the port, and returns the address in the port's name. The
+// port may have another address, if another program has changed it.
 func (st *state) owned(p Port) (netip.Addr, bool) {
 	text, ok := strings.CutPrefix(p.Name, st.name+"-")
 	if !ok || p.isRouter() || p.isService() {

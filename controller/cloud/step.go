@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// Step is one request to Neutron that changes something. openstack.Client.Do executes it. Its String is for
-// logs and goldens.
+// Step is one request to Neutron that changes something. openstack.Client.Do executes it. Its
+// String is for logs and goldens.
 type Step interface {
 	fmt.Stringer
 	step()
 }
 
-// The steps. Fields that are named after an object, such as Network, have the ID of an existing object.
+// The steps. Fields that are named after an object, such as Network, have the ID of an existing
+// object.
 type (
 	// CreateNetwork makes a network.
 	CreateNetwork struct{ Name, Description string }

@@ -14,21 +14,21 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// Allowance bounds how much one Commit changes in the load balancers and port groups of some owners.
-// Its unit is about one flow on each node. OVN needs about 0.3 ms for a unit, and nothing else of the
-// cluster proceeds meanwhile (docs/decisions/0041-pace-of-load-balancers.md).
+// Allowance bounds how much one Commit changes in the load balancers and port groups of some
+// owners. Its unit is about one flow on each node. OVN needs about 0.3 ms for a unit, and nothing
+// else of the cluster proceeds meanwhile (docs/decisions/0041-pace-of-load-balancers.md).
 //
 // Changes cost:
-//   - A VIP that is added, removed or changed: vipUnits, and one unit for each backend that it gets or
-//     loses.
-//   - A load balancer of which something else changes: vipUnits for each of its VIPs, and one unit for
-//     each of their backends, because OVN makes their flows again.
+//   - A VIP that is added, removed or changed: vipUnits, and one unit for each backend that it gets
+//     or loses.
+//   - A load balancer of which something else changes: vipUnits for each of its VIPs, and one unit
+//     for each of their backends, because OVN makes their flows again.
 //   - A port group with other members: groupUnits.
 //
-// A change is made while units are left, so the last one may exceed the allowance. Other changes are
-// held: the database keeps the old state until a later commit. Each VIP changes as a whole: if it moves
-// from one load balancer to another, both are written in the same transaction. Ports always leave port
-// groups, and always join those that isolate them.
+// A change is made while units are left, so the last one may exceed the allowance. Other changes
+// are held: the database keeps the old state until a later commit. Each VIP changes as a whole: if
+// it moves from one load balancer to another, both are written in the same transaction. Ports
+// always leave port groups, and always join those that isolate them.
 type Allowance struct {
 	Left float64 // units; Commit spends them, and may leave a negative number
 	// Relabelled has the pods whose changes of port groups count. Port groups of other pods are not
@@ -58,7 +58,8 @@ func (a *Allowance) hold(key plan.Key, leaving ...string) {
 	a.Held[key] = append(a.Held[key], leaving...)
 }
 
-// groupChanges has, for each allowance, the UUIDs of the port groups that it has paid for in a batch.
+// groupChanges has, for each allowance, the UUIDs of the port groups that it has paid for in a
+// batch.
 type groupChanges map[*Allowance]map[string]struct{}
 
 // pay spends the allowance on a port group, unless it has paid for it already.
@@ -106,8 +107,8 @@ func (b *batch) payForRemovals(r *record, removals []ovsdb.Operation) {
 	}
 }
 
-// paysForGroups returns the allowance for changes of the record in rows of the table, or nil if they
-// are not limited.
+// paysForGroups returns the allowance for changes of the record in rows of the table, or nil if
+// they are not limited.
 func (b *batch) paysForGroups(r *record, table string) *Allowance {
 	a := b.allowed[r.key]
 	if a == nil || r.old == nil || table != nbmodel.PortGroupTable {
@@ -166,8 +167,8 @@ func (c *vipChange) rank() int {
 }
 
 // restrict leaves out the changes of the owner's load balancers that exceed the allowance. First,
-// holdRows decides on load balancers in which something else than VIPs changes. Then, holdVIPs decides
-// on each VIP, except those of held load balancers.
+// holdRows decides on load balancers in which something else than VIPs changes. Then, holdVIPs
+// decides on each VIP, except those of held load balancers.
 func (b *batch) restrict(key plan.Key, a *Allowance) {
 	rows := b.balancerRows(key)
 	b.holdRows(key, a, rows)
@@ -202,8 +203,8 @@ func (b *batch) balancerRows(key plan.Key) []*balancerRow {
 	return rows
 }
 
-// holdRows spends the allowance on load balancers of which something else than VIPs changes. It marks
-// those that exceed the allowance as held.
+// holdRows spends the allowance on load balancers of which something else than VIPs changes. It
+// marks those that exceed the allowance as held.
 func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 	for _, r := range rows {
 		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
@@ -224,8 +225,9 @@ func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 	}
 }
 
-// holdVIPs spends the allowance on changes of VIPs. It returns the VIPs to write for each load balancer
-// in which not all changes are made now: the planned ones, but held VIPs as they are in the database.
+// holdVIPs spends the allowance on changes of VIPs. It returns the VIPs to write for each load
+// balancer in which not all changes are made now: the planned ones, but held VIPs as they are in
+// the database.
 func (a *Allowance) holdVIPs(key plan.Key, rows []*balancerRow) map[*balancerRow]map[string]string {
 	partial := map[*balancerRow]map[string]string{}
 
@@ -259,8 +261,8 @@ func (a *Allowance) holdVIPs(key plan.Key, rows []*balancerRow) map[*balancerRow
 	return partial
 }
 
-// applyHold changes the batch so that a load balancer stays as it is if it is held, and otherwise gets
-// these VIPs.
+// applyHold changes the batch so that a load balancer stays as it is if it is held, and otherwise
+// gets these VIPs.
 func (b *batch) applyHold(key plan.Key, r *balancerRow, vips map[string]string) {
 	isEmptyInsert := r.stale == nil && r.record.old == nil && len(vips) == 0 // all VIPs of a new one are held
 
@@ -275,9 +277,9 @@ func (b *batch) applyHold(key plan.Key, r *balancerRow, vips map[string]string) 
 	}
 }
 
-// vipChanges returns the differences between the VIPs that the rows have and those that are wanted, in
-// the order in which they are made. The changes of one load balancer follow each other, because OVN
-// makes the flows of all VIPs of a load balancer again if one of them changes.
+// vipChanges returns the differences between the VIPs that the rows have and those that are wanted,
+// in the order in which they are made. The changes of one load balancer follow each other, because
+// OVN makes the flows of all VIPs of a load balancer again if one of them changes.
 func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	type identity struct{ protocol, vip string }
 
@@ -360,8 +362,8 @@ func vipsOf(m model.Model) map[string]string {
 	return vips
 }
 
-// differs reports whether something else than VIPs changes in an existing load balancer: another column,
-// or the switches, routers and groups that refer to it.
+// differs reports whether something else than VIPs changes in an existing load balancer: another
+// column, or the switches, routers and groups that refer to it.
 func (b *batch) differs(r *record) bool {
 	m, columns, err := r.desired(b.cache.DatabaseModel(), b.uuidNamed)
 	if err != nil {

@@ -15,13 +15,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// batch is the difference between the current and the planned rows of some owners. It has two steps:
+// batch is the difference between the current and the planned rows of some owners. It has two
+// steps:
 //
-//  1. add, for each owner, divides its rows into planned ones (records), with the existing row of each,
-//     and existing ones that are not planned (stale).
+//  1. add, for each owner, divides its rows into planned ones (records), with the existing row of
+//     each, and existing ones that are not planned (stale).
 //  2. operations resolves the references between rows, which may be new rows of other owners of the
-//     batch. It returns the transaction: inserts and updates, changes of parents' columns that refer to
-//     rows, and deletions.
+//     batch. It returns the transaction: inserts and updates, changes of parents' columns that
+//     refer to rows, and deletions.
 type batch struct {
 	cache   *cache.TableCache
 	schema  ovsdb.DatabaseSchema
@@ -143,9 +144,9 @@ func (b *batch) hasColumn(table, column string) bool {
 	return ok
 }
 
-// owned returns the rows of the owner, by table and ID. Several rows may have the same ID, for example
-// after two controllers have written at the same time. Rows of Load_Balancer_Group are left out, because
-// they do not name their owner.
+// owned returns the rows of the owner, by table and ID. Several rows may have the same ID, for
+// example after two controllers have written at the same time. Rows of Load_Balancer_Group are left
+// out, because they do not name their owner.
 func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 	have := map[ref][]model.Model{}
 
@@ -210,9 +211,9 @@ func (b *batch) lookup(r ref) model.Model {
 	return b.found[r]
 }
 
-// operations returns the transaction that makes the current rows equal to the planned ones. It is empty
-// without a difference. A key that refers to a row that neither exists nor is inserted is left out, and
-// gets its error in errs.
+// operations returns the transaction that makes the current rows equal to the planned ones. It is
+// empty without a difference. A key that refers to a row that neither exists nor is inserted is
+// left out, and gets its error in errs.
 func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	targets := b.resolve(errs)
 
@@ -296,9 +297,9 @@ func (b *batch) staleOps(errs map[plan.Key]error) (ops []ovsdb.Operation, roots 
 	return ops, roots
 }
 
-// resolve returns the UUID of every referenced row, or the name of a new row in this transaction. It
-// drops the keys whose references do not exist, with an error in errs. Other keys may refer to rows of a
-// dropped key, so it repeats until no key is dropped.
+// resolve returns the UUID of every referenced row, or the name of a new row in this transaction.
+// It drops the keys whose references do not exist, with an error in errs. Other keys may refer to
+// rows of a dropped key, so it repeats until no key is dropped.
 func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	for {
 		targets := map[ref]string{}
@@ -327,9 +328,9 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	}
 }
 
-// resolveKey adds the existing rows that the records of a key refer to, or that must refer to them, to
-// targets. It returns the first reference to a row that does not exist, or a column that the schema
-// lacks as a ref of "Table.column". It returns nil if all exist.
+// resolveKey adds the existing rows that the records of a key refer to, or that must refer to them,
+// to targets. It returns the first reference to a row that does not exist, or a column that the
+// schema lacks as a ref of "Table.column". It returns nil if all exist.
 func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 	for _, r := range records {
 		for _, p := range r.parents {
@@ -403,8 +404,8 @@ func (b *batch) write(r *record, m model.Model, columns []string) (*ovsdb.Operat
 	}, nil
 }
 
-// difference returns the columns of want that differ from the existing row, or from the defaults of a
-// new one, with their values in want.
+// difference returns the columns of want that differ from the existing row, or from the defaults of
+// a new one, with their values in want.
 func (b *batch) difference(r *record, want model.Model, columns []string) (ovsdb.Row, error) {
 	row := ovsdb.Row{}
 	table := b.schema.Table(r.table)

@@ -27,8 +27,8 @@ func newChangeHandler(c *cache.TableCache, e *echoes, send func(plan.Key)) cache
 	return &cache.EventHandlerFuncs{UpdateFunc: h.handleUpdate, DeleteFunc: h.handleDelete}
 }
 
-// handleUpdate notifies the owner of a row in which a planned column changed, and the owners of rows that
-// it no longer refers to.
+// handleUpdate notifies the owner of a row in which a planned column changed, and the owners of
+// rows that it no longer refers to.
 func (h changeHandler) handleUpdate(table string, old, now model.Model) {
 	if managedDiffer(table, old, now) && !h.echoes.takeWritten(table, now) {
 		h.notify(table, old)
@@ -46,8 +46,8 @@ func (h changeHandler) handleDelete(table string, row model.Model) {
 	h.notifyRemoved(table, row, nil)
 }
 
-// notifyRemoved notifies the owners of rows to which only the old version of their parent referred. A
-// row that was deleted as well has its own event. A nil now means that the parent was deleted.
+// notifyRemoved notifies the owners of rows to which only the old version of their parent referred.
+// A row that was deleted as well has its own event. A nil now means that the parent was deleted.
 func (h changeHandler) notifyRemoved(table string, old, now model.Model) {
 	for _, c := range children[table] {
 		removed, _ := differing(references(old, c.column), references(now, c.column))
@@ -82,10 +82,10 @@ func managedDiffer(table string, old, now model.Model) bool {
 	return !maps.Equal(externalIDs(old), externalIDs(now))
 }
 
-// echoes holds the writes of this process until the database reports them, because it reports them like
-// changes of other clients. A report is an echo only if it is the first one since the write, and the row
-// is as written. All other reports count as changes of other clients, because a needless notification
-// costs less than a missing one.
+// echoes holds the writes of this process until the database reports them, because it reports them
+// like changes of other clients. A report is an echo only if it is the first one since the write,
+// and the row is as written. All other reports count as changes of other clients, because a
+// needless notification costs less than a missing one.
 type echoes struct {
 	mu   sync.Mutex             // guards rows
 	rows map[string]model.Model // as written, by UUID; nil: deleted

@@ -26,8 +26,8 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 }
 
 // CommitWithin is Commit that changes no more load balancers and port groups than the allowances of
-// their owners permit. It spends the allowances, and records in them what it has left out. Owners may
-// share an allowance. Owners without one are not limited.
+// their owners permit. It spends the allowances, and records in them what it has left out. Owners
+// may share an allowance. Owners without one are not limited.
 func (d *DB) CommitWithin(
 	ctx context.Context,
 	want map[plan.Key][]plan.Row,
@@ -56,8 +56,9 @@ func (d *DB) CommitWithin(
 	return errs
 }
 
-// commit commits some of the keys in one transaction, and adds their errors to errs. If the database
-// refuses the transaction, commit calls itself with each half of the keys. The caller holds committing.
+// commit commits some of the keys in one transaction, and adds their errors to errs. If the
+// database refuses the transaction, commit calls itself with each half of the keys. The caller
+// holds committing.
 func (d *DB) commit(
 	ctx context.Context,
 	conn client.Client,

@@ -48,9 +48,9 @@ func (t TLS) Check(endpoints []string) error {
 	return err
 }
 
-// Config reads the files and returns the configuration of a connection, or nil if no endpoint is ssl:. As
-// in Open vSwitch, the server is verified by its CA and not by name, because certificates of "ovs-pki"
-// contain no address.
+// Config reads the files and returns the configuration of a connection, or nil if no endpoint is
+// ssl:. As in Open vSwitch, the server is verified by its CA and not by name, because certificates
+// of "ovs-pki" contain no address.
 func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 	isSSL := func(e string) bool { return strings.HasPrefix(e, "ssl:") }
 	if !slices.ContainsFunc(endpoints, isSSL) {

@@ -14,10 +14,10 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// A database may have an older or newer schema than the generated models, because OVN is upgraded at
-// another time than this project. libovsdb refuses models with columns that the schema lacks. So for
-// each connection, the schema is read first, and the models are fitted to it: tables and columns that
-// the schema lacks are left out.
+// A database may have an older or newer schema than the generated models, because OVN is upgraded
+// at another time than this project. libovsdb refuses models with columns that the schema lacks. So
+// for each connection, the schema is read first, and the models are fitted to it: tables and
+// columns that the schema lacks are left out.
 
 const database = "OVN_Northbound"
 
@@ -29,8 +29,8 @@ type usableSchema struct {
 	version string                 // of the schema
 }
 
-// fitModels compares the generated models with a schema. A table of which columns are missing, or have
-// another type, gets a model without these columns.
+// fitModels compares the generated models with a schema. A table of which columns are missing, or
+// have another type, gets a model without these columns.
 func fitModels(schema ovsdb.DatabaseSchema) (*usableSchema, error) {
 	f := &usableSchema{tables: map[string]model.Model{}, version: schema.Version}
 	for table, m := range models() {
@@ -62,8 +62,8 @@ func fitModels(schema ovsdb.DatabaseSchema) (*usableSchema, error) {
 	return f, nil
 }
 
-// fitRow returns the struct type t without the fields whose column the schema lacks or has with another
-// type, and the names of those columns.
+// fitRow returns the struct type t without the fields whose column the schema lacks or has with
+// another type, and the names of those columns.
 func fitRow(schema *ovsdb.TableSchema, t reflect.Type) (row reflect.Type, removed []string) {
 	var fields []reflect.StructField
 
@@ -87,8 +87,8 @@ func fitRow(schema *ovsdb.TableSchema, t reflect.Type) (row reflect.Type, remove
 	return row, removed
 }
 
-// indexes returns the indexes of the cache that Commit uses: by owner, by name and by logical port (see
-// lookup.go).
+// indexes returns the indexes of the cache that Commit uses: by owner, by name and by logical port
+// (see lookup.go).
 func (f *usableSchema) indexes() map[string][]model.ClientIndex {
 	owner := model.ColumnKey{Column: "external_ids", Key: ownerID}
 	out := map[string][]model.ClientIndex{}
@@ -154,8 +154,8 @@ func (d *DB) readSchema(ctx context.Context, opts []client.Option) (*usableSchem
 	return f, nil
 }
 
-// consequences describes what does not work without a table, for the log. For other tables and columns
-// the name already describes the feature.
+// consequences describes what does not work without a table, for the log. For other tables and
+// columns the name already describes the feature.
 var consequences = map[string]string{
 	nbmodel.StaticMACBindingTable: "on nodes in shared gateway mode Services cannot reach the node's own host or be reached from it, and nodes without a gateway do not detect that a gateway has failed (requires OVN 22.06)",
 }

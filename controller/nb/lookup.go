@@ -14,12 +14,12 @@ import (
 )
 
 // The functions rowsOf, rowsNamed and rowsOfPort query the indexes of libovsdb's cache (see
-// usableSchema.indexes) with a model, because a query with a condition would take an eighth more CPU time
-// per commit. The cache uses the first index with a match, so the model must match in only one index:
-// noMatch excludes the other.
+// usableSchema.indexes) with a model, because a query with a condition would take an eighth more
+// CPU time per commit. The cache uses the first index with a match, so the model must match in only
+// one index: noMatch excludes the other.
 
-// noMatch is neither an owner's key nor a row's name. An empty string would match rows without a key or
-// a name.
+// noMatch is neither an owner's key nor a row's name. An empty string would match rows without a
+// key or a name.
 const noMatch = "\x00"
 
 // rowsOf returns copies of the rows of a table that belong to the owner by their external_ids.
@@ -42,8 +42,8 @@ func rowsOfPort(c *cache.TableCache, table, port string) (map[string]model.Model
 	return rowsLike(c, table, map[string]any{portColumn: port})
 }
 
-// rowsLike returns copies of the rows that an index finds by the values of these columns. It returns none
-// if the schema lacks the table.
+// rowsLike returns copies of the rows that an index finds by the values of these columns. It
+// returns none if the schema lacks the table.
 func rowsLike(c *cache.TableCache, table string, columns map[string]any) (map[string]model.Model, error) {
 	t, row := c.Table(table), c.DatabaseModel().Types()[table]
 	if t == nil || row == nil {

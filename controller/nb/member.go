@@ -10,14 +10,14 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// members answers which rows refer to a row. OVSDB has references in one direction only: a parent, such
-// as a switch, has the UUIDs of its children, such as ports, in one of its columns. A column is given by
-// its path, Table.column.
+// members answers which rows refer to a row. OVSDB has references in one direction only: a parent,
+// such as a switch, has the UUIDs of its children, such as ports, in one of its columns. A column
+// is given by its path, Table.column.
 //
 // A column is read when a batch first asks for it. It is kept from one batch to the next, because a
-// table may have all pods. touch marks the rows that change in the meantime, and the next batch reads
-// only these again. One batch at a time uses members. touch, and the handler that events returns, are
-// safe for concurrent use.
+// table may have all pods. touch marks the rows that change in the meantime, and the next batch
+// reads only these again. One batch at a time uses members. touch, and the handler that events
+// returns, are safe for concurrent use.
 type members struct {
 	cache   *cache.TableCache  // of the connection
 	columns map[string]*column // by path
@@ -74,8 +74,8 @@ func (m *members) touch(table, uuid string) {
 	}
 }
 
-// takeTouched returns the UUIDs of the rows with this column that were touched since its last call, or
-// nil the first time.
+// takeTouched returns the UUIDs of the rows with this column that were touched since its last call,
+// or nil the first time.
 func (m *members) takeTouched(path string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,8 +118,9 @@ func (m *members) touchWritten(ops []ovsdb.Operation, results []ovsdb.OperationR
 	}
 }
 
-// learn sets the usage of tables for a connection's cache. It has all columns read again, because the
-// cache drops events when too many are queued, and a full sync (DB.Owners) must find such changes.
+// learn sets the usage of tables for a connection's cache. It has all columns read again, because
+// the cache drops events when too many are queued, and a full sync (DB.Owners) must find such
+// changes.
 func (m *members) learn(c *cache.TableCache, u usage) {
 	m.connect(c)
 	m.names.reset()
@@ -130,14 +131,14 @@ func (m *members) learn(c *cache.TableCache, u usage) {
 	}
 }
 
-// has reports whether the column of the parent refers to the row. parent is the UUID of p.parent, and
-// uuid that of the row.
+// has reports whether the column of the parent refers to the row. parent is the UUID of p.parent,
+// and uuid that of the row.
 func (m *members) has(p membership, parent, uuid string) bool {
 	return slices.Contains(m.indexOf(p.parent.table + "." + p.column)[uuid], parent)
 }
 
-// indexOf returns the index of a column: the UUIDs of the parents that refer to a row, by the row's UUID.
-// It first brings the index up to date.
+// indexOf returns the index of a column: the UUIDs of the parents that refer to a row, by the row's
+// UUID. It first brings the index up to date.
 func (m *members) indexOf(path string) map[string][]string {
 	table, name := splitParent(path)
 
@@ -272,9 +273,10 @@ func references(m model.Model, column string) []string {
 	return uuids
 }
 
-// removalOps returns the operations that remove an existing row from parents that the plan no longer
-// names. Parents of other clients may refer to our rows, too, and keep their references. Only rows of
-// tables with several parent columns change parents: in other tables the parent is part of the row's ID.
+// removalOps returns the operations that remove an existing row from parents that the plan no
+// longer names. Parents of other clients may refer to our rows, too, and keep their references.
+// Only rows of tables with several parent columns change parents: in other tables the parent is
+// part of the row's ID.
 func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
 	paths := tables[r.table].parents
 	if r.old == nil || len(paths) < 2 {

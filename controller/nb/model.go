@@ -16,8 +16,8 @@ const (
 	rowID   = "ovn-ebpf.io/id"    // the plan.Row ID, if it is not the name
 )
 
-// models returns a generated model, of package ovsdb/nb, for each table of a plan.Row type. The table
-// may have fewer columns in the schema of a database (fit.go).
+// models returns a generated model, of package ovsdb/nb, for each table of a plan.Row type. The
+// table may have fewer columns in the schema of a database (fit.go).
 func models() map[string]model.Model {
 	return map[string]model.Model{
 		nbmodel.LogicalRouterTable:            &nbmodel.LogicalRouter{},
@@ -58,8 +58,8 @@ func monitored(table string) []string {
 	return slices.Compact(out)
 }
 
-// portColumn is the column of Static_MAC_Binding that identifies the owner of a row. The table has no
-// external_ids, so a row belongs to the owner of its logical port.
+// portColumn is the column of Static_MAC_Binding that identifies the owner of a row. The table has
+// no external_ids, so a row belongs to the owner of its logical port.
 const portColumn = "logical_port"
 
 // ownedByPort reports whether rows of the table belong to the owner of their port.

@@ -9,15 +9,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// A router forgets a learned neighbour after the time in the option plan.NeighbourAge. An OVN before
-// 23.09 also forgets neighbours in use: the router resolves them again, and loses packets meanwhile.
-// So with such an OVN, the time is longer than planned.
+// A router forgets a learned neighbour after the time in the option plan.NeighbourAge. An OVN
+// before 23.09 also forgets neighbours in use: the router resolves them again, and loses packets
+// meanwhile. So with such an OVN, the time is longer than planned.
 
 // oldNeighbourAge is the value of plan.NeighbourAge for an OVN before 23.09, in seconds.
 const oldNeighbourAge = "300"
 
-// schemaForgetsUsed reports whether an OVN forgets neighbours that are in use, by the version of its
-// Northbound schema. The schema of OVN 23.09 is 7.1.0. A malformed version counts as a newer one.
+// schemaForgetsUsed reports whether an OVN forgets neighbours that are in use, by the version of
+// its Northbound schema. The schema of OVN 23.09 is 7.1.0. A malformed version counts as a newer
+// one.
 func schemaForgetsUsed(schema string) bool {
 	parts := strings.Split(schema, ".")
 	if len(parts) < 2 {

@@ -9,12 +9,13 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// This file makes the operations that add and delete rows. Which operations a deletion needs depends on
-// the references to the row. In OVSDB (RFC 7047), a row of a root table exists until it is deleted. A row
-// of another table exists while a strong reference to it exists, so its parents must drop it. A weak
-// reference does not keep a row alive, and ovsdb-server removes it when the row disappears. But
-// ovsdb-server 3.1 does not remove a weak reference if the same transaction changes another column of
-// the parent, and keeps it forever. So the operations remove weak references, too, where that may happen.
+// This file makes the operations that add and delete rows. Which operations a deletion needs
+// depends on the references to the row. In OVSDB (RFC 7047), a row of a root table exists until it
+// is deleted. A row of another table exists while a strong reference to it exists, so its parents
+// must drop it. A weak reference does not keep a row alive, and ovsdb-server removes it when the
+// row disappears. But ovsdb-server 3.1 does not remove a weak reference if the same transaction
+// changes another column of the parent, and keeps it forever. So the operations remove weak
+// references, too, where that may happen.
 
 // addition is a column of a parent that rows are added to.
 type addition struct{ table, uuid, column string }
@@ -46,8 +47,8 @@ func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	return b.removals(s, func(string) bool { return true })
 }
 
-// deleteRootOps deletes a row of a root table, which has only weak references. The operations remove it
-// from those parents that the transaction changes otherwise: their UUIDs are in changed.
+// deleteRootOps deletes a row of a root table, which has only weak references. The operations
+// remove it from those parents that the transaction changes otherwise: their UUIDs are in changed.
 func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	if len(changed) > 0 {
@@ -92,8 +93,8 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 
 // orphanOps handles the children of a row that is deleted. A child to which the row has a strong
 // reference disappears with the row, so the operations remove the child from its parents with weak
-// references. A child to which the row has a weak reference stays: deleting one group of a pod's port
-// does not remove the port from its other groups.
+// references. A child to which the row has a weak reference stays: deleting one group of a pod's
+// port does not remove the port from its other groups.
 func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 
@@ -143,8 +144,8 @@ func (b *batch) isWeakReference(table, column string) bool {
 	return err == nil && refType == ovsdb.Weak
 }
 
-// whereUUID returns the condition that selects the row with the UUID. For a new row, it is the row's name
-// in the transaction.
+// whereUUID returns the condition that selects the row with the UUID. For a new row, it is the
+// row's name in the transaction.
 func whereUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }

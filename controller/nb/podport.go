@@ -49,8 +49,8 @@ func (d *DB) PodPorts() ([]PodPort, error) {
 	return out, nil
 }
 
-// valueOf returns the value of a column. The row's type is fitted to the database's schema, so with an
-// older OVN it is not nbmodel.LogicalSwitchPort.
+// valueOf returns the value of a column. The row's type is fitted to the database's schema, so with
+// an older OVN it is not nbmodel.LogicalSwitchPort.
 func valueOf[T any](row model.Model, name string) (value T) {
 	if field, ok := fieldOf(row, name); ok {
 		value, _ = field.Interface().(T)
@@ -59,8 +59,8 @@ func valueOf[T any](row model.Model, name string) (value T) {
 	return value
 }
 
-// podPort reads a row of Logical_Switch_Port. Each element of its column addresses is a MAC address and
-// IP addresses, separated by spaces.
+// podPort reads a row of Logical_Switch_Port. Each element of its column addresses is a MAC address
+// and IP addresses, separated by spaces.
 func podPort(k plan.Key, options map[string]string, addresses []string) PodPort {
 	p := PodPort{Pod: k, UID: options["iface-id-ver"]}
 

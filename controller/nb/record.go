@@ -22,7 +22,8 @@ type membership struct {
 	column string
 }
 
-// record is a planned row with its state in the database. newRecord fills all fields but uuid and old.
+// record is a planned row with its state in the database. newRecord fills all fields but uuid and
+// old.
 type record struct {
 	key     plan.Key // of the owner
 	table   string
@@ -36,8 +37,8 @@ type record struct {
 	old     model.Model      // the existing row; nil: insert
 }
 
-// newRecord returns the record of a planned row. The tags of a field say which part of the record it
-// becomes. plan.StaticRoute has an example of each:
+// newRecord returns the record of a planned row. The tags of a field say which part of the record
+// it becomes. plan.StaticRoute has an example of each:
 //
 //	Router parent:"Logical_Router.static_routes"  parents: the router's column refers to the row
 //	BFD    ovsdb:"bfd" ref:"BFD"                  refs: the column refers to a row of BFD
@@ -105,8 +106,8 @@ func (r *record) externalIDs() map[string]string {
 	return ids
 }
 
-// refNames returns the names in a field that refers to one row or several. An empty name refers to no
-// row.
+// refNames returns the names in a field that refers to one row or several. An empty name refers to
+// no row.
 func refNames(v any) []string {
 	switch v := v.(type) {
 	case string:
@@ -118,8 +119,8 @@ func refNames(v any) []string {
 	return nil
 }
 
-// desired returns the record as a model of its table, and the names of the columns that are set in it:
-// those of the plan that the schema has. resolve returns the UUID of a row.
+// desired returns the record as a model of its table, and the names of the columns that are set in
+// it: those of the plan that the schema has. resolve returns the UUID of a row.
 func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (model.Model, []string, error) {
 	m, err := db.NewModel(r.table)
 	if err != nil {
@@ -152,8 +153,9 @@ func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (mode
 	return m, columns, nil
 }
 
-// assign sets a model's field to a planned value. The field of an optional column is a pointer, which
-// is nil for the zero value. The planned value of such a column may be a list of at most one reference.
+// assign sets a model's field to a planned value. The field of an optional column is a pointer,
+// which is nil for the zero value. The planned value of such a column may be a list of at most one
+// reference.
 func assign(f reflect.Value, value any) {
 	v := reflect.ValueOf(value)
 	if f.Kind() != reflect.Pointer {
@@ -180,9 +182,9 @@ func assign(f reflect.Value, value any) {
 	f.Set(p)
 }
 
-// sameColumn reports whether a column has equal values in two models of the same table. The order of
-// sets of strings, which include references, does not count, and nil equals empty. Plans write no other
-// sets.
+// sameColumn reports whether a column has equal values in two models of the same table. The order
+// of sets of strings, which include references, does not count, and nil equals empty. Plans write
+// no other sets.
 func sameColumn(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String:

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// This file reads struct tags, once for each type, because reading them for every row would cost more
-// than the database. Two kinds of structs have tags:
+// This file reads struct tags, once for each type, because reading them for every row would cost
+// more than the database. Two kinds of structs have tags:
 //
 //   - The models of libovsdb: their layouts map each column to the index of its field.
 //   - The rows of package plan: their shapes have the meaning of each field.
@@ -29,8 +29,9 @@ var layouts = func() *layoutTable {
 	return t
 }()
 
-// layoutTable has the layout of each model type: the index of the field, by column. It is read without
-// a lock, and replaced as a whole. A type is added when a database has another schema (fit.go).
+// layoutTable has the layout of each model type: the index of the field, by column. It is read
+// without a lock, and replaced as a whole. A type is added when a database has another schema
+// (fit.go).
 type layoutTable struct {
 	mu  sync.Mutex // held by writers
 	all atomic.Pointer[map[reflect.Type]map[string]int]
@@ -135,8 +136,8 @@ func readShape(row plan.Row) shape {
 	return s
 }
 
-// fieldOf returns the field of a model for a column, or false if the model lacks the column. It can be
-// set, because a model is a pointer.
+// fieldOf returns the field of a model for a column, or false if the model lacks the column. It can
+// be set, because a model is a pointer.
 func fieldOf(m model.Model, column string) (reflect.Value, bool) {
 	v := reflect.ValueOf(m).Elem()
 

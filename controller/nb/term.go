@@ -50,10 +50,10 @@ func (t Term) String() string { return fmt.Sprintf("term %d of %s", t.Number, t.
 // Token identifies the term uniquely among all terms of any database.
 func (t Term) Token() string { return fmt.Sprintf("%d %s %s", t.Number, t.Holder, t.claim) }
 
-// Claim begins a term of the holder, also if another leader holds the database. Until the next Claim
-// every transaction is conditional on this term, and transactions of earlier terms are refused with
-// ErrFenced. A database without a term (new, emptied, or restored from an old backup) can be claimed,
-// too.
+// Claim begins a term of the holder, also if another leader holds the database. Until the next
+// Claim every transaction is conditional on this term, and transactions of earlier terms are
+// refused with ErrFenced. A database without a term (new, emptied, or restored from an old backup)
+// can be claimed, too.
 func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	conn, err := d.client()
 	if err != nil {
@@ -98,8 +98,8 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	return Term{}, fmt.Errorf("claim northbound database: %w", err)
 }
 
-// Holds returns nil if the database still has the term of the last Claim. It returns ErrFenced (wrapped)
-// if it has not, and another error if that is unknown.
+// Holds returns nil if the database still has the term of the last Claim. It returns ErrFenced
+// (wrapped) if it has not, and another error if that is unknown.
 func (d *DB) Holds(ctx context.Context) error {
 	conn, err := d.client()
 	if err != nil {
@@ -167,8 +167,8 @@ func textOf(m ovsdb.OvsMap, key string) string {
 	return s
 }
 
-// replaceTerm replaces the old term by the next one if the database still has the old term, and returns
-// ErrFenced otherwise. If old is nil, the database must have no term.
+// replaceTerm replaces the old term by the next one if the database still has the old term, and
+// returns ErrFenced otherwise. If old is nil, the database must have no term.
 func replaceTerm(ctx context.Context, conn client.Client, old *Term, next Term) error {
 	row := ovsdb.Row{"external_ids": next.ids()}
 
@@ -231,9 +231,9 @@ func waitForNoTerm() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionNotEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 }
 
-// waitFor returns the OVSDB operation "wait" (RFC 7047, section 5.2.6) for the term's row. It fails unless
-// the columns are as in row (until "=="), or unless they are not (until "!="). Columns of a missing row
-// are not as in row.
+// waitFor returns the OVSDB operation "wait" (RFC 7047, section 5.2.6) for the term's row. It fails
+// unless the columns are as in row (until "=="), or unless they are not (until "!="). Columns of a
+// missing row are not as in row.
 func waitFor(until ovsdb.WaitCondition, columns []string, row ovsdb.Row) ovsdb.Operation {
 	timeout := 0 // milliseconds: a wait fails at once if its condition does not hold
 
@@ -253,8 +253,9 @@ const (
 	ioError    = "I/O error" // of the commit
 )
 
-// send sends operations as one transaction. If the first one is a wait for the term, and fails, it returns
-// ErrFenced. Its other errors are ErrNotConnected, ErrStorage (both wrapped) and *refusedError.
+// send sends operations as one transaction. If the first one is a wait for the term, and fails, it
+// returns ErrFenced. Its other errors are ErrNotConnected, ErrStorage (both wrapped) and
+// *refusedError.
 func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	results, err := conn.Transact(ctx, ops...)
 	if err != nil {

@@ -34,8 +34,9 @@ type Client struct {
 	done    func(string, Kind, time.Duration)
 }
 
-// Open authenticates and finds the project's Neutron. Errors of requests are *Error. Waiting does not repair
-// other errors, such as a missing entry of clouds.yaml, or credentials without a project.
+// Open authenticates and finds the project's Neutron. Errors of requests are *Error. Waiting does
+// not repair other errors, such as a missing entry of clouds.yaml, or credentials without a
+// project.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	if o.Rate <= 0 || o.Workers < 1 || o.Timeout <= 0 {
 		return nil, fmt.Errorf("open cloud %s: rate %v, workers %d, timeout %v: want more than 0",

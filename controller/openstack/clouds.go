@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// locations returns the paths at which clouds.yaml may be, in the order in which OpenStack's own clients
-// look for it. file, if not "", is the only one, or else the environment variable OS_CLIENT_CONFIG_FILE.
+// locations returns the paths at which clouds.yaml may be, in the order in which OpenStack's own
+// clients look for it. file, if not "", is the only one, or else the environment variable
+// OS_CLIENT_CONFIG_FILE.
 func locations(file string) []string {
 	if file == "" {
 		file = os.Getenv("OS_CLIENT_CONFIG_FILE")
@@ -30,8 +31,8 @@ func locations(file string) []string {
 	return append(all, "/etc/openstack/clouds.yaml")
 }
 
-// checkCloud returns the path of clouds.yaml, and checks that the file has an entry of that name. Otherwise,
-// its error says where to write the entry, or lists those that exist.
+// checkCloud returns the path of clouds.yaml, and checks that the file has an entry of that name.
+// Otherwise, its error says where to write the entry, or lists those that exist.
 func checkCloud(file, name string) (string, error) {
 	all := locations(file)
 

@@ -69,8 +69,8 @@ type neutronError struct {
 	}
 }
 
-// classify converts an error of gophercloud into an *Error. It returns context.Canceled as it is: the caller
-// has ended the request.
+// classify converts an error of gophercloud into an *Error. It returns context.Canceled as it is:
+// the caller has ended the request.
 func classify(call string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
@@ -118,9 +118,9 @@ const (
 	TypeSubportMTU       = "SubPortMtuGreaterThanTrunkPortMtu" // the trunk's network has a smaller MTU
 )
 
-// kinds has the kinds of those types of errors whose kind does not follow from the HTTP status. Neutron
-// answers 500 if a subnet pool is exhausted, and 409 to requests for trunks that cannot succeed, not even
-// after another observation.
+// kinds has the kinds of those types of errors whose kind does not follow from the HTTP status.
+// Neutron answers 500 if a subnet pool is exhausted, and 409 to requests for trunks that cannot
+// succeed, not even after another observation.
 var kinds = map[string]Kind{
 	"OverQuota":               Quota,
 	"SubnetPoolQuotaExceeded": Quota,

@@ -63,9 +63,9 @@ func sorted(groups []string) []string {
 	return groups
 }
 
-// CreatePorts makes ports in one request: all of them or none. It returns them in the same order, with
-// their IDs. The groups of a port must be known: without them in the request, the port would get the
-// project's group "default".
+// CreatePorts makes ports in one request: all of them or none. It returns them in the same order,
+// with their IDs. The groups of a port must be known: without them in the request, the port would
+// get the project's group "default".
 func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.Port, error) {
 	const name = "create ports"
 

@@ -9,12 +9,12 @@ import (
 	"github.com/gophercloud/gophercloud/v2/pagination"
 )
 
-// The methods of Client make their requests by call, list, create or delete, and convert the objects of
-// gophercloud into those of package cloud. A conversion fails if Neutron's answer is malformed, for
-// example if an address cannot be parsed.
+// The methods of Client make their requests by call, list, create or delete, and convert the
+// objects of gophercloud into those of package cloud. A conversion fails if Neutron's answer is
+// malformed, for example if an address cannot be parsed.
 
-// call makes a request, classifies its error, and reports it to Options.Done. name is for errors and
-// metrics, such as "create ports".
+// call makes a request, classifies its error, and reports it to Options.Done. name is for errors
+// and metrics, such as "create ports".
 func call[T any](c *Client, name string, request func() (T, error)) (T, error) {
 	start := time.Now()
 	v, err := request()
@@ -27,8 +27,8 @@ func call[T any](c *Client, name string, request func() (T, error)) (T, error) {
 	return v, err
 }
 
-// list requests all pages of a list, and converts its elements. extract returns the elements of the pages,
-// and object is the conversion.
+// list requests all pages of a list, and converts its elements. extract returns the elements of the
+// pages, and object is the conversion.
 func list[A, B any](
 	c *Client, name string, pager pagination.Pager, ctx context.Context,
 	extract func(pagination.Page) ([]A, error), object func(A) (B, error),
@@ -97,8 +97,9 @@ func (c *Client) delete(name string, request func() error) error {
 	return err
 }
 
-// withIDs returns the project's objects, and those with the IDs, which may be of other projects. An ID may
-// be "". get returns the objects of a project, if id is "", or the one with an ID, if project is "".
+// withIDs returns the project's objects, and those with the IDs, which may be of other projects. An
+// ID may be "". get returns the objects of a project, if id is "", or the one with an ID, if
+// project is "".
 func withIDs[T any](
 	project string, ids []string, get func(project, id string) ([]T, error), idOf func(T) string,
 ) ([]T, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
 
-// ObserveSetup returns the objects from which the setup is planned: see cloud.SetupObservation. If Neutron
-// lacks an extension that the setup needs, ObserveSetup returns the extensions only.
+// ObserveSetup returns the objects from which the setup is planned: see cloud.SetupObservation. If
+// Neutron lacks an extension that the setup needs, ObserveSetup returns the extensions only.
 func (c *Client) ObserveSetup(ctx context.Context, s cloud.Setup) (cloud.SetupObservation, error) {
 	var (
 		seen cloud.SetupObservation

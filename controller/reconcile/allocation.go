@@ -14,9 +14,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// allocate allocates the id, subnets or addresses that the key's object needs, and returns the patch that
-// writes them into the annotations of the object. It returns nil if the annotations are right already, or
-// if nothing is needed. The allocator (package ipam) decides which values an object keeps or gets.
+// allocate allocates the id, subnets or addresses that the key's object needs, and returns the
+// patch that writes them into the annotations of the object. It returns nil if the annotations are
+// right already, or if nothing is needed. The allocator (package ipam) decides which values an
+// object keeps or gets.
 func (w *worker) allocate(k plan.Key) (*patch, error) {
 	switch k.Kind {
 	case plan.KindNode:

@@ -2,13 +2,14 @@ package reconcile
 
 import "slices"
 
-// A full sync reconciles every key once. It follows each new connection to the database, and a period.
-// fullSyncKey in the queue begins it. Its keys wait in the worker's backlog, so that keys of events
-// overtake them.
+// A full sync reconciles every key once. It follows each new connection to the database, and a
+// period. fullSyncKey in the queue begins it. Its keys wait in the worker's backlog, so that keys
+// of events overtake them.
 
-// beginFullSync begins a full sync: it puts all keys into the backlog, from which feedBacklog enqueues
-// them in batches. Objects may have been deleted while nothing could be written, so owners in the
-// database, objects with an allocation, and owners whose last reconciliation failed are keys, too.
+// beginFullSync begins a full sync: it puts all keys into the backlog, from which feedBacklog
+// enqueues them in batches. Objects may have been deleted while nothing could be written, so owners
+// in the database, objects with an allocation, and owners whose last reconciliation failed are
+// keys, too.
 func (w *worker) beginFullSync() error {
 	// Before the owners are read: a later connection begins another full sync.
 	generation := w.db.Generation()
@@ -59,8 +60,8 @@ func (w *worker) feedBacklog() int {
 // firstSync reports whether the first full sync of this connection to the database is not complete.
 func (w *worker) firstSync() bool { return w.synced != w.syncing || w.syncing == 0 }
 
-// publish updates what Ready and the metrics read of the full sync. If all of its keys are done, the
-// database equals the cluster for this connection.
+// publish updates what Ready and the metrics read of the full sync. If all of its keys are done,
+// the database equals the cluster for this connection.
 func (w *worker) publish() {
 	isNewlySynced := false
 	if w.syncing != 0 && len(w.pending) == 0 {

@@ -7,10 +7,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// lag records since when owners have been waiting for the database to follow the cluster. An owner waits
-// from its first event (begin) until the rows that were planned after this event are written (done). An
-// event during a reconciliation (take to done) begins another wait, because it may be too late for it.
-// An owner whose reconciliation failed keeps the time of its first event.
+// lag records since when owners have been waiting for the database to follow the cluster. An owner
+// waits from its first event (begin) until the rows that were planned after this event are written
+// (done). An event during a reconciliation (take to done) begins another wait, because it may be
+// too late for it. An owner whose reconciliation failed keeps the time of its first event.
 type lag struct {
 	mu      sync.Mutex             // guards all below
 	waiting map[plan.Key]time.Time // first event of owners that are in the queue
@@ -48,8 +48,8 @@ func (l *lag) take(k plan.Key) {
 	}
 }
 
-// done records the end of the owner's wait, and returns its beginning. It returns false if the owner did
-// not wait: a full sync reconciles owners without an event.
+// done records the end of the owner's wait, and returns its beginning. It returns false if the
+// owner did not wait: a full sync reconciles owners without an event.
 func (l *lag) done(k plan.Key) (since time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -54,8 +54,8 @@ type Options struct {
 	Busy func(busy bool)
 }
 
-// Loop keeps the Northbound database equal to the cluster. Run must be called once. The other methods may
-// be called at any time, from any goroutine.
+// Loop keeps the Northbound database equal to the cluster. Run must be called once. The other
+// methods may be called at any time, from any goroutine.
 type Loop struct {
 	client          kubernetes.Interface
 	objects         rest.Interface
@@ -85,8 +85,8 @@ type progress struct {
 	failures failures
 }
 
-// source is the API server: the informers that fill the stores of the cluster, and the requests that the
-// leader sends without an informer.
+// source is the API server: the informers that fill the stores of the cluster, and the requests
+// that the leader sends without an informer.
 type source struct {
 	resources []resource           // those that every API server has
 	informers []*informer.Informer // of these resources, in the same order
@@ -290,8 +290,8 @@ func (l *Loop) requestFullSyncs(ctx context.Context) error {
 // calm.
 const calmAfter = 2 * time.Second
 
-// pace calls a function (Options.Busy) when more than a batch of keys begins to wait, and when that ends.
-// The zero value calls no function.
+// pace calls a function (Options.Busy) when more than a batch of keys begins to wait, and when that
+// ends. The zero value calls no function.
 type pace struct {
 	reportBusy   func(busy bool)
 	reportedCalm bool      // the last call of reportBusy had false

@@ -26,8 +26,8 @@ type counts struct {
 	losses      *prometheus.CounterVec
 }
 
-// newCounts returns the counters with a series, at zero, for each value of their labels that is known in
-// advance.
+// newCounts returns the counters with a series, at zero, for each value of their labels that is
+// known in advance.
 func newCounts() counts {
 	t := Metrics()
 

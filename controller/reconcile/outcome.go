@@ -23,7 +23,8 @@ func (w *worker) done(k plan.Key, unserved error) {
 }
 
 // postpone queues a key again after the wait, because its namespace is at its limit of changes
-// (throttle). The key does not count as waiting: the database follows the cluster as fast as it may.
+// (throttle). The key does not count as waiting: the database follows the cluster as fast as it
+// may.
 func (w *worker) postpone(k plan.Key, wait time.Duration) {
 	delete(w.pending, k)
 	w.lag.done(k)
@@ -31,8 +32,8 @@ func (w *worker) postpone(k plan.Key, wait time.Duration) {
 	w.queue.AddAfter(k, wait)
 }
 
-// recordUnserved records that the rows of a key are written, except for the parts of the object that could
-// not be served. unserved names these parts; nil: none.
+// recordUnserved records that the rows of a key are written, except for the parts of the object
+// that could not be served. unserved names these parts; nil: none.
 func (w *worker) recordUnserved(k plan.Key, unserved error) {
 	delete(w.pending, k)
 	w.waitlist.forget(k)
@@ -61,8 +62,9 @@ func (w *worker) requeueKey(k plan.Key) {
 	w.queue.Done(k)
 }
 
-// fail queues a key again with backoff. The error becomes an Event with that reason, unless the reason is
-// empty. After a transient error (isTransient), the replica is not ready until the key is done.
+// fail queues a key again with backoff. The error becomes an Event with that reason, unless the
+// reason is empty. After a transient error (isTransient), the replica is not ready until the key is
+// done.
 func (w *worker) fail(k plan.Key, reason string, err error) {
 	if !isTransient(err) { // the key itself is the cause: readiness does not wait for it
 		delete(w.pending, k)

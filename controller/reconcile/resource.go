@@ -40,8 +40,8 @@ func NewClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// objects reads and writes the API server's objects of one resource, by HTTP requests. It implements
-// informer.Client.
+// objects reads and writes the API server's objects of one resource, by HTTP requests. It
+// implements informer.Client.
 type objects struct {
 	client rest.Interface
 	plan.Resource
@@ -127,8 +127,8 @@ type resource struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 }
 
-// newSource makes an informer for each resource, and sets c.Stores to the stores of these informers. The
-// informers do not run yet.
+// newSource makes an informer for each resource, and sets c.Stores to the stores of these
+// informers. The informers do not run yet.
 func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source {
 	s := source{patcher: newPatcher(client)}
 	c.Stores = map[plan.Kind]plan.Store{}

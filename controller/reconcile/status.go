@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 )
 
-// maxLag is how long an owner may wait for the database while this replica is ready. Under constant change
-// the database never equals the cluster for long.
+// maxLag is how long an owner may wait for the database while this replica is ready. Under constant
+// change the database never equals the cluster for long.
 const maxLag = time.Second
 
 // maxListed bounds how many failing owners readiness lists.
@@ -44,8 +44,8 @@ func (s *status) set(f func(*status)) {
 	f(s)
 }
 
-// leadership returns whether this replica leads, the number of keys of the full sync that are not done,
-// and the allocator, which may be nil.
+// leadership returns whether this replica leads, the number of keys of the full sync that are not
+// done, and the allocator, which may be nil.
 func (s *status) leadership() (leading bool, pending int, a *ipam.Allocator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,11 +28,11 @@ const (
 // of its pods' host ports. It also limits how fast its pods change their port groups by changing
 // their labels. The first full sync of a connection is not limited. Decision 0041 has the reasons.
 //
-// Each namespace has a token bucket, whose tokens are units of nb.Allowance. For each commit, allowances
-// gives the namespace an allowance of what is in the bucket. nb.DB.CommitWithin leaves out the changes
-// that exceed it, and spend takes the others out of the bucket. Owners with left-out changes are
-// postponed. A Service is also postponed if its namespace has less than a whole commit in its bucket
-// (wait).
+// Each namespace has a token bucket, whose tokens are units of nb.Allowance. For each commit,
+// allowances gives the namespace an allowance of what is in the bucket. nb.DB.CommitWithin leaves
+// out the changes that exceed it, and spend takes the others out of the bucket. Owners with
+// left-out changes are postponed. A Service is also postponed if its namespace has less than a
+// whole commit in its bucket (wait).
 type throttle struct {
 	limits map[string]*rate.Limiter // token buckets that are not full, by namespace
 	// leaving maps VIPs that the database still has, although their owners no longer want them, to
@@ -70,14 +70,15 @@ func (t *throttle) wait(k plan.Key) time.Duration {
 	return t.namespaceWait(k.Namespace)
 }
 
-// isLimited reports whether the owner is a Service of a namespace whose bucket is not full. Such owners
-// are reconciled one after another, after the others of their batch, because each of them may empty the
-// bucket.
+// isLimited reports whether the owner is a Service of a namespace whose bucket is not full. Such
+// owners are reconciled one after another, after the others of their batch, because each of them
+// may empty the bucket.
 func (t *throttle) isLimited(k plan.Key) bool {
 	return k.Kind == plan.KindService && t.limits[k.Namespace] != nil
 }
 
-// namespaceWait returns how long it takes until the namespace's bucket has the tokens of one commit.
+// namespaceWait returns how long it takes until the namespace's bucket has the tokens of one
+// commit.
 func (t *throttle) namespaceWait(namespace string) time.Duration {
 	l := t.limits[namespace]
 	if l == nil {
@@ -95,9 +96,9 @@ type namespaceAllowance struct {
 	initial float64 // Left before the commit
 }
 
-// allowances returns the allowances for one commit of the rows in want, by namespace and by owner. The
-// owners of a namespace have the same one. Owners that are not limited have none. labels are those of
-// the pods in want, and vipShare is nb.Allowance.Share.
+// allowances returns the allowances for one commit of the rows in want, by namespace and by owner.
+// The owners of a namespace have the same one. Owners that are not limited have none. labels are
+// those of the pods in want, and vipShare is nb.Allowance.Share.
 func (t *throttle) allowances(
 	want map[plan.Key][]plan.Row,
 	labels map[plan.Key]map[string]string,
@@ -145,8 +146,9 @@ func (t *throttle) recordPod(k plan.Key, rows []plan.Row, labels map[string]stri
 	}
 }
 
-// spend accounts for a commit of these rows: it takes what was spent of each namespace's allowance, and
-// the controller's own work on VIPs, out of the bucket. byNamespace is nil if the commit was not limited.
+// spend accounts for a commit of these rows: it takes what was spent of each namespace's allowance,
+// and the controller's own work on VIPs, out of the bucket. byNamespace is nil if the commit was
+// not limited.
 func (t *throttle) spend(want map[plan.Key][]plan.Row, byNamespace map[string]*namespaceAllowance) {
 	// Forget the VIPs that these owners had still to remove. The allowances have those that remain.
 	maps.DeleteFunc(t.leaving, func(_ string, k plan.Key) bool { _, committed := want[k]; return committed })

@@ -24,7 +24,8 @@ type waitlist struct {
 	rows      map[plan.Key]nb.MissingRowError // owners that wait for a row of another owner
 }
 
-// addressWait is the wait for any address of a prefix, which has one address if the owner requests it.
+// addressWait is the wait for any address of a prefix, which has one address if the owner requests
+// it.
 type addressWait struct {
 	prefix netip.Prefix
 	serial uint64 // grows with each new wait
@@ -70,8 +71,8 @@ func (w *waitlist) forget(k plan.Key) {
 	delete(w.rows, k)
 }
 
-// wanting returns the owners that wait for one of the released addresses. For each address, it returns at
-// most wakePerAddress owners, which are those that have waited longest.
+// wanting returns the owners that wait for one of the released addresses. For each address, it
+// returns at most wakePerAddress owners, which are those that have waited longest.
 func (w *waitlist) wanting(released []netip.Addr) []plan.Key {
 	if len(w.addresses) == 0 {
 		return nil

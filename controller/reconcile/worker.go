@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the fields. A
-// worker lives for one term.
+// worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the fields.
+// A worker lives for one term.
 type worker struct {
 	*Loop
 	term       *term
@@ -109,8 +109,8 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 	return keys
 }
 
-// batch is what must be written for a batch of keys. A key has an allocation, or it has rows. A key with
-// neither was finished by prepare.
+// batch is what must be written for a batch of keys. A key has an allocation, or it has rows. A key
+// with neither was finished by prepare.
 type batch struct {
 	allocations map[plan.Key]*patch // annotations that must be written before the key can be planned
 	rows        map[plan.Key][]plan.Row
@@ -318,8 +318,8 @@ func (w *worker) commit(ctx context.Context, b batch) {
 }
 
 // finishWritten finishes a key whose rows are in the database, except for load balancers and port
-// groups that its namespace's allowance has held. It wakes the owners that waited for these rows, or
-// for what the key no longer needs.
+// groups that its namespace's allowance has held. It wakes the owners that waited for these rows,
+// or for what the key no longer needs.
 func (w *worker) finishWritten(k plan.Key, rows []plan.Row, b *batch, isHeld bool) {
 	freedNode := w.release(k, rows)
 

@@ -127,8 +127,8 @@ func (c Config) validateObjects() error {
 	return errors.Join(errs...)
 }
 
-// options returns the options of the client of OpenStack. A request may wait until the requests of all
-// other workers were sent, so the timeout has room for that.
+// options returns the options of the client of OpenStack. A request may wait until the requests of
+// all other workers were sent, so the timeout has room for that.
 func (c Config) options(counts *counts) openstack.Options {
 	const work = time.Minute // the time for the request itself
 

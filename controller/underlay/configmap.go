@@ -90,7 +90,8 @@ func parseRecord(data map[string]string) (cloud.Record, error) {
 	return r, nil
 }
 
-// configMaps reads and writes the ConfigMaps with the pools of nodes. Its methods may be called concurrently.
+// configMaps reads and writes the ConfigMaps with the pools of nodes. Its methods may be called
+// concurrently.
 type configMaps struct {
 	cluster string // its name in Neutron
 	client  kubernetes.Interface
@@ -198,8 +199,8 @@ func (c *configMaps) publish(ctx context.Context, node string, r *cloud.Record) 
 }
 
 // restore writes the ConfigMaps again that another client has changed or deleted. have are the
-// ConfigMaps of the informer. If the informer is behind, write reads the ConfigMap itself and finds that it
-// is right.
+// ConfigMaps of the informer. If the informer is behind, write reads the ConfigMap itself and finds
+// that it is right.
 func (c *configMaps) restore(ctx context.Context, have []*corev1.ConfigMap) error {
 	c.writes.Lock()
 	defer c.writes.Unlock()

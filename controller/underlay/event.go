@@ -28,8 +28,8 @@ const (
 // forgets Events after an hour.
 const repeatEvery = 30 * time.Minute
 
-// reporter writes Events. It belongs to one term. reportProblems and reportUnserved may run concurrently, but
-// each only once at a time.
+// reporter writes Events. It belongs to one term. reportProblems and reportUnserved may run
+// concurrently, but each only once at a time.
 type reporter struct {
 	write    func(context.Context, event.Event) error
 	reported map[nodeProblem]time.Time // of reportProblems: when each problem was reported last

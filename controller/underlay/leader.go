@@ -26,9 +26,9 @@ import (
 // compareEvery is the interval at which all objects are compared without a change.
 const compareEvery = time.Minute
 
-// leader is the state of this replica while it leads. syncNodes passes the wanted pool of each Node to pools,
-// which makes it in Neutron, and publishes it by maps. Both add to problems, of which a reporter writes
-// Events.
+// leader is the state of this replica while it leads. syncNodes passes the wanted pool of each Node
+// to pools, which makes it in Neutron, and publishes it by maps. Both add to problems, of which a
+// reporter writes Events.
 type leader struct {
 	*controller
 	term     *election.Term
@@ -71,8 +71,8 @@ func (c *controller) newLeader(ctx context.Context, term *election.Term) (*leade
 	return l, err
 }
 
-// permitted is a Neutron that calls permit before each request that changes something, and again right before
-// the request is sent, because it may have waited for its turn.
+// permitted is a Neutron that calls permit before each request that changes something, and again
+// right before the request is sent, because it may have waited for its turn.
 type permitted struct {
 	Neutron
 	permit func(context.Context) error
@@ -87,8 +87,8 @@ func (p permitted) Do(ctx context.Context, step cloud.Step) (cloud.Result, error
 	return p.Neutron.Do(openstack.WithPermit(ctx, p.permit), step)
 }
 
-// run serves pools until the context ends. Each of its loops compares all of its objects, after a change of
-// them and every compareEvery.
+// run serves pools until the context ends. Each of its loops compares all of its objects, after a
+// change of them and every compareEvery.
 func (l *leader) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	reporter := newReporter(l.writeEvent)

@@ -41,10 +41,10 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Pools makes, repairs and releases the pools of nodes. Set and Release say which pools are wanted. Workers
-// (Run) then give turns to the nodes that are due, those with the fewest free ports first. In a turn, a
-// worker takes a node, observes its pool if needed, executes one step of the pool's plan, publishes the
-// result, and puts the node back with the time of its next turn:
+// Pools makes, repairs and releases the pools of nodes. Set and Release say which pools are wanted.
+// Workers (Run) then give turns to the nodes that are due, those with the fewest free ports first.
+// In a turn, a worker takes a node, observes its pool if needed, executes one step of the pool's
+// plan, publishes the result, and puts the node back with the time of its next turn:
 //
 //	Set, Release ─▶ due ─▶ take ─▶ runTurn: observe, step, publish ─▶ put ─▶ due, at nextTurn
 //
@@ -58,8 +58,8 @@ type Pools struct {
 	pausedUntil time.Time     // OpenStack has asked for no requests until then
 }
 
-// node is the state of one pool. Pools.mu guards the fields of the first group, and status. While busy is
-// set, the worker that set it owns the others. Otherwise mu guards them, too.
+// node is the state of one pool. Pools.mu guards the fields of the first group, and status. While
+// busy is set, the worker that set it owns the others. Otherwise mu guards them, too.
 type node struct {
 	pool         cloud.Pool
 	releasing    bool      // the pool must be released
@@ -196,8 +196,8 @@ func (p *Pools) serve(ctx context.Context) {
 	p.put(n, t, result, err)
 }
 
-// turn has the fields of a node that Set and Release may change during its turn, as they were at its
-// beginning.
+// turn has the fields of a node that Set and Release may change during its turn, as they were at
+// its beginning.
 type turn struct {
 	pool      cloud.Pool
 	releasing bool
@@ -455,8 +455,8 @@ func (n *node) plan(t turn) cloud.Plan {
 	return t.pool.Plan(*n.seen)
 }
 
-// observe observes the pool of a node in Neutron. It selects the VIF by its ID, or by its MAC if the agent
-// does not know the ID. A released pool has the VIF with which it was published.
+// observe observes the pool of a node in Neutron. It selects the VIF by its ID, or by its MAC if
+// the agent does not know the ID. A released pool has the VIF with which it was published.
 func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
 	var vif *openstack.PortFilter
 

@@ -15,8 +15,8 @@ const (
 	ofPool        // the plan of its pool, and requests for it
 )
 
-// problems has the problems of all nodes, which become Events and lines of /readyz. Its methods may be called
-// concurrently.
+// problems has the problems of all nodes, which become Events and lines of /readyz. Its methods may
+// be called concurrently.
 type problems struct {
 	changed loop.Signal // triggered by set
 

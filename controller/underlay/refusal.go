@@ -10,9 +10,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
 )
 
-// Errors of OpenStack become problems of the pool, which have a reason and a remedy for the operator. A
-// quota and a refusal are problems at once. Other errors may pass by themselves, so they are problems only if
-// requests have failed for some time. Package openstack has the kinds and types of errors.
+// Errors of OpenStack become problems of the pool, which have a reason and a remedy for the
+// operator. A quota and a refusal are problems at once. Other errors may pass by themselves, so
+// they are problems only if requests have failed for some time. Package openstack has the kinds and
+// types of errors.
 
 // lastsAfter is the time after which an error that may pass by itself is a problem.
 const lastsAfter = 10 * time.Second
@@ -88,7 +89,8 @@ var trunkRemedies = map[string]string{
 		"if you delete the trunk, the controller makes it again",
 }
 
-// trunkBeforeBoot is the remedy for releases of Neutron that refuse to change the trunk of a running VM.
+// trunkBeforeBoot is the remedy for releases of Neutron that refuse to change the trunk of a
+// running VM.
 const trunkBeforeBoot = "this release of Neutron changes no trunk on the port of a running VM: make the trunk before " +
 	"the VM boots (Cluster API: trunk: true), or update Neutron to 23.3, 24.0.1, 25.0 or later"
 

@@ -20,7 +20,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// controller is a replica of the controller. While it leads, its leader serves the nodes (leader.go).
+// controller is a replica of the controller. While it leads, its leader serves the nodes
+// (leader.go).
 type controller struct {
 	cfg     Config
 	log     *slog.Logger

@@ -25,9 +25,9 @@ const closeTimeout = 20 * time.Second
 // server may have closed the connection.
 type Client func(net.Conn)
 
-// Flood opens limit+Beyond connections, which have had an answer and are idle. It fails the test unless the
-// server, which must run in this process, closes all but limit of them, frees their descriptors, and still
-// answers a new client.
+// Flood opens limit+Beyond connections, which have had an answer and are idle. It fails the test
+// unless the server, which must run in this process, closes all but limit of them, frees their
+// descriptors, and still answers a new client.
 func Flood(t *testing.T, limit int, dial func() (net.Conn, error)) {
 	t.Helper()
 	FloodBy(t, limit, dial, Answered)

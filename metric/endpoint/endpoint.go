@@ -1,6 +1,6 @@
 // Package endpoint serves a process's metrics and health by HTTP, or by HTTPS with certificates
-// that may be replaced while the process runs. Handler makes the pages, Listen the listener, and Serve
-// answers the requests.
+// that may be replaced while the process runs. Handler makes the pages, Listen the listener, and
+// Serve answers the requests.
 package endpoint
 
 import (
@@ -112,8 +112,8 @@ func (t TLS) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// certificates returns the configuration of each connection. It reads the files each time, so that replaced
-// ones apply at once.
+// certificates returns the configuration of each connection. It reads the files each time, so that
+// replaced ones apply at once.
 type certificates struct {
 	files TLS
 	log   *slog.Logger
@@ -164,8 +164,8 @@ func (t TLS) Protect(h http.Handler) http.Handler {
 // each.
 const MaxConnections = 128
 
-// Serve answers requests on l, which Listen has returned, until ctx ends, and then returns nil. Open requests
-// then have one more second.
+// Serve answers requests on l, which Listen has returned, until ctx ends, and then returns nil.
+// Open requests then have one more second.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const grace = time.Second
 

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Pages is the content of the pages that Handler serves. Both functions are required, and may be called
-// concurrently.
+// Pages is the content of the pages that Handler serves. Both functions are required, and may be
+// called concurrently.
 type Pages struct {
 	Collectors []prometheus.Collector // of /metrics, beside those of Go and of the process
 	Ready      func() error           // returns all that is missing, or nil if the process is ready

@@ -16,9 +16,9 @@ import (
 // failure returns an error of that kind, as openstack.Client would.
 func failure(kind openstack.Kind) error { return &openstack.Error{Kind: kind, Call: "stand-in"} }
 
-// Neutron is a project with the rules of Neutron that plans depend on: quotas, conflicts of addresses, MACs
-// and tags, and the order of deletions. It implements underlay.Neutron. Its methods may be called
-// concurrently. While they may be, Seen must be used inside of With only.
+// Neutron is a project with the rules of Neutron that plans depend on: quotas, conflicts of
+// addresses, MACs and tags, and the order of deletions. It implements underlay.Neutron. Its methods
+// may be called concurrently. While they may be, Seen must be used inside of With only.
 type Neutron struct {
 	Seen cloud.Observation // all objects of the project
 	// ID returns the ID of the n-th object of a kind: n(etwork), s(ubnet), t(runk) or p(ort).
@@ -147,8 +147,8 @@ func (c *Neutron) do(step cloud.Step) (cloud.Result, error) {
 	return r, nil
 }
 
-// setOwner gives ports their device owner when they become subports, and removes it afterwards, as Neutron
-// does.
+// setOwner gives ports their device owner when they become subports, and removes it afterwards, as
+// Neutron does.
 func (c *Neutron) setOwner(step cloud.Step) {
 	set := func(id, owner string) {
 		for i := range c.Seen.Ports {
@@ -207,7 +207,8 @@ func (c *Neutron) result(step cloud.Step) (cloud.Result, error) {
 	return r, nil
 }
 
-// prefix returns the next free prefix of the subnet pool. An IPv4 prefix begins at a multiple of its size.
+// prefix returns the next free prefix of the subnet pool. An IPv4 prefix begins at a multiple of
+// its size.
 func (c *Neutron) prefix(step cloud.CreateSubnet) netip.Prefix {
 	if step.IPv6 {
 		c.six++
@@ -280,7 +281,8 @@ func (c *Neutron) free(p cloud.Port) error {
 	return nil
 }
 
-// addSubports returns a conflict if a port is in a trunk already, or if its tag is in use in this trunk.
+// addSubports returns a conflict if a port is in a trunk already, or if its tag is in use in this
+// trunk.
 func (c *Neutron) addSubports(step cloud.AddSubports) error {
 	for _, s := range step.Subports {
 		for _, t := range c.Seen.Trunks {

@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Controller is a node of an OVN: an ovn-controller with an Open vSwitch. Its datapath is of type dummy,
-// which forwards no packets and needs no kernel module.
+// Controller is a node of an OVN: an ovn-controller with an Open vSwitch. Its datapath is of type
+// dummy, which forwards no packets and needs no kernel module.
 type Controller struct {
 	t       testing.TB
 	ovn     *OVN

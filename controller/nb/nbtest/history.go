@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Owned is the history of a row that an owner plans. The row may have been deleted and inserted again, so
-// several rows of the database, with different UUIDs, may be part of it.
+// Owned is the history of a row that an owner plans. The row may have been deleted and inserted
+// again, so several rows of the database, with different UUIDs, may be part of it.
 type Owned struct {
 	Table, Owner, ID string
 
@@ -40,8 +40,9 @@ func (s *Server) History() ([]*Owned, int) {
 	transactions := 0
 
 	// The file format of ovsdb(5): each record is a line "OVSDB JSON <length> <digest>" and a line of
-	// JSON. The first record is the schema, which alone has a "cksum". Each other one is a transaction:
-	// {"TABLE":{"UUID":{"COLUMN":VALUE,…}|null,…},…,"_date":…}, with null for a deleted row.
+	// JSON. The first record is the schema, which alone has a "cksum". Each other one is a
+	// transaction: {"TABLE":{"UUID":{"COLUMN":VALUE,…}|null,…},…,"_date":…}, with null for a deleted
+	// row.
 	for line := range bytes.Lines(file) {
 		if !bytes.HasPrefix(line, []byte(`{`)) || bytes.Contains(line, []byte(`"cksum"`)) {
 			continue

@@ -1,9 +1,9 @@
 // Package nbtest runs a real ovsdb-server of the platform (docs/platforms.md) with an empty
 // Northbound database for tests.
 //
-// Start runs the server alone, StartRaft a cluster of three. StartOVN adds a Southbound database and
-// ovn-northd, and OVN.StartController a node with ovs-vswitchd and ovn-controller. Their methods fail
-// the test if a command fails.
+// Start runs the server alone, StartRaft a cluster of three. StartOVN adds a Southbound database
+// and ovn-northd, and OVN.StartController a node with ovs-vswitchd and ovn-controller. Their
+// methods fail the test if a command fails.
 package nbtest
 
 import (
@@ -38,8 +38,8 @@ func Start(t testing.TB) *Server {
 	return start(t, Schema(t, "ovn-nb.ovsschema"))
 }
 
-// StartWith runs a server with a modified schema, for example an older or newer one. change modifies the
-// tables of the OVN that runs, which are those of the schema's JSON.
+// StartWith runs a server with a modified schema, for example an older or newer one. change
+// modifies the tables of the OVN that runs, which are those of the schema's JSON.
 func StartWith(t testing.TB, change func(tables map[string]any)) *Server {
 	t.Helper()
 	return start(t, changed(t, change))
@@ -109,8 +109,8 @@ func changed(t testing.TB, change func(tables map[string]any)) string {
 	return file
 }
 
-// Convert stops the server, converts its database to the schema of the OVN that runs, as an upgrade of OVN
-// does, and starts it again.
+// Convert stops the server, converts its database to the schema of the OVN that runs, as an upgrade
+// of OVN does, and starts it again.
 func (s *Server) Convert() {
 	s.t.Helper()
 	s.Kill()

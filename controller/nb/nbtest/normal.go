@@ -10,15 +10,16 @@ import (
 	"strings"
 )
 
-// Normal returns the database's contents as sorted lines, which are the same for equivalent databases:
+// Normal returns the database's contents as sorted lines, which are the same for equivalent
+// databases:
 //
 //	TABLE(ROW)
 //	TABLE(ROW) COLUMN VALUE
 //
-// The first form is one line for each row, and the second one for each element of a column. ROW has no
-// UUID: it is the external_ids and name of an owned row, the name of another row, or else a hash of its
-// contents. References are such names, too. The row of the leader's term is left out, because it
-// identifies the writer.
+// The first form is one line for each row, and the second one for each element of a column. ROW has
+// no UUID: it is the external_ids and name of an owned row, the name of another row, or else a hash
+// of its contents. References are such names, too. The row of the leader's term is left out,
+// because it identifies the writer.
 func (s *Server) Normal() []string {
 	s.t.Helper()
 
@@ -51,8 +52,8 @@ func (s *Server) normal(database string) []string {
 // termOwner is contained in the line of each value of the row of the leader's term.
 const termOwner = "ovn-ebpf.io/owner:leader"
 
-// dumpTable is a table in the JSON output of "ovsdb-client dump". Each element of Data is a row, with a
-// value for each of Headings, which are the columns. Values are as in RFC 7047, section 5.1.
+// dumpTable is a table in the JSON output of "ovsdb-client dump". Each element of Data is a row,
+// with a value for each of Headings, which are the columns. Values are as in RFC 7047, section 5.1.
 type dumpTable struct {
 	Caption  string   `json:"caption"`
 	Headings []string `json:"headings"`
@@ -139,8 +140,9 @@ func (r dumpRow) formatValues(names map[string]string) string {
 // formatValues returns a value as text, with references as in values.
 func formatValues(v any, names map[string]string) string { return strings.Join(values(v, names), ", ") }
 
-// values returns the elements of an OVSDB value (RFC 7047, section 5.1), sorted: an atom, ["uuid",UUID],
-// ["set",[…]] or ["map",[[key,value],…]]. UUIDs are replaced by names of rows, unless names is nil.
+// values returns the elements of an OVSDB value (RFC 7047, section 5.1), sorted: an atom,
+// ["uuid",UUID], ["set",[…]] or ["map",[[key,value],…]]. UUIDs are replaced by names of rows,
+// unless names is nil.
 func values(v any, names map[string]string) []string {
 	list, ok := v.([]any)
 	if !ok || len(list) != 2 {

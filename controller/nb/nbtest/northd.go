@@ -59,14 +59,15 @@ func (o *OVN) Flows() string {
 	return o.sbctl("lflow-list")
 }
 
-// PortOptions returns the options of a port in the Southbound database, or "" if the port does not exist.
+// PortOptions returns the options of a port in the Southbound database, or "" if the port does not
+// exist.
 func (o *OVN) PortOptions(port string) string {
 	o.t.Helper()
 	return o.sbctl("--bare", "--columns=options", "find", "Port_Binding", "logical_port="+port)
 }
 
-// AddressSet returns the name and the addresses of a set in the Southbound database, on a line each. It
-// returns "" if the set does not exist.
+// AddressSet returns the name and the addresses of a set in the Southbound database, on a line
+// each. It returns "" if the set does not exist.
 func (o *OVN) AddressSet(name string) string {
 	o.t.Helper()
 	return o.sbctl("--bare", "--columns=name,addresses", "find", "Address_Set", "name="+name)
@@ -131,8 +132,8 @@ func (o *OVN) ClearStats() {
 	o.appctl("inc-engine/clear-stats")
 }
 
-// Recomputes returns how often northd computed its logical model since ClearStats, completely or in part.
-// northd lists its counters by the node of its incremental engine:
+// Recomputes returns how often northd computed its logical model since ClearStats, completely or in
+// part. northd lists its counters by the node of its incremental engine:
 //
 //	Node: northd
 //	- recompute:            2

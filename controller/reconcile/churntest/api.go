@@ -24,13 +24,13 @@ const (
 
 // API is the API server, or its stand-in. Keys are those of the function Key.
 type API interface {
-	// All returns a resource's objects, sorted by key. They must not be changed, and may lack all fields
-	// but namespace and name.
+	// All returns a resource's objects, sorted by key. They must not be changed, and may lack all
+	// fields but namespace and name.
 	All(resource string) []metav1.Object
 	// Put creates an object.
 	Put(obj metav1.Object)
-	// Edit calls change with a copy of an object, and writes the copy. It does nothing if the object does
-	// not exist.
+	// Edit calls change with a copy of an object, and writes the copy. It does nothing if the object
+	// does not exist.
 	Edit(resource, key string, change func(metav1.Object))
 	// Remove deletes an object, if it exists.
 	Remove(resource, key string)
@@ -45,8 +45,8 @@ func Edit[T metav1.Object](api API, resource, key string, change func(T)) {
 	})
 }
 
-// putOrEdit creates the object after describe has filled it. If an object of that name exists, describe
-// changes that one instead.
+// putOrEdit creates the object after describe has filled it. If an object of that name exists,
+// describe changes that one instead.
 func putOrEdit[T metav1.Object](api API, obj T, describe func(T)) {
 	found := false
 

@@ -12,13 +12,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Churn changes a cluster at random. It makes changes that an API server accepts, and of which some make
-// objects that cannot be planned. The same Rand, in a cluster with the same objects, makes the same
-// changes.
+// Churn changes a cluster at random. It makes changes that an API server accepts, and of which some
+// make objects that cannot be planned. The same Rand, in a cluster with the same objects, makes the
+// same changes.
 //
-// Its methods put, change and remove objects. A method putX creates an object, or gives the existing one
-// of this name new values. An existing pod stays as it is.
-// Services, EndpointSlices, Namespaces and NetworkPolicies are in services.go.
+// Its methods put, change and remove objects. A method putX creates an object, or gives the
+// existing one of this name new values. An existing pod stays as it is. Services, EndpointSlices,
+// Namespaces and NetworkPolicies are in services.go.
 type Churn struct {
 	Rand  *rand.Rand
 	API   API
@@ -28,8 +28,8 @@ type Churn struct {
 	wrong map[string]bool // resource/key of objects that cannot be planned; see Heal
 }
 
-// Step makes one change. It draws the changes one after another, with the probability weight/95 each. If
-// none of them is drawn, which happens in a third of the steps, it puts a pod.
+// Step makes one change. It draws the changes one after another, with the probability weight/95
+// each. If none of them is drawn, which happens in a third of the steps, it puts a pod.
 func (c *Churn) Step() {
 	for _, o := range []struct {
 		weight int
@@ -203,8 +203,8 @@ func (c *Churn) podExists(key string) bool {
 	return found
 }
 
-// newPod returns a pod on any node. Some pods request an address or a MAC, and a few of these requests are
-// invalid.
+// newPod returns a pod on any node. Some pods request an address or a MAC, and a few of these
+// requests are invalid.
 func (c *Churn) newPod(namespace, name string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -296,8 +296,9 @@ func (c *Churn) meddle() {
 	})
 }
 
-// Heal makes all objects plannable, before a test compares the database with that of a cold start. The
-// controller keeps the rows of an object that cannot be planned, and a cold start does not know them.
+// Heal makes all objects plannable, before a test compares the database with that of a cold start.
+// The controller keeps the rows of an object that cannot be planned, and a cold start does not know
+// them.
 func (c *Churn) Heal() {
 	for _, obj := range c.API.All(Nodes) {
 		key := Key(obj)

@@ -82,7 +82,8 @@ func (c *Churn) describeService(s *corev1.Service, i int) {
 
 func (c *Churn) removeService() { c.API.Remove(Services, c.exists(Services)) }
 
-// putSlice creates or changes the EndpointSlice of a Service for IPv4 or IPv6. The Service need not exist.
+// putSlice creates or changes the EndpointSlice of a Service for IPv4 or IPv6. The Service need not
+// exist.
 func (c *Churn) putSlice() {
 	namespace, service := c.namespace(), c.name("svc")
 	four := c.maybe(65)
