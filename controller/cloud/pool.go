@@ -9,7 +9,7 @@ import (
 // order:
 //
 //	network ─▶ subnets ─▶ router interfaces ─▶ ports ─┬─▶ subports
-//	                                 trunk on the VIF ─┘
+//	                                trunk on the VIF ─┘
 //
 // A plan has the steps for the missing objects whose needs exist. So an empty project needs several
 // plans, each after the steps of the one before. Surplus and changed objects are removed on the

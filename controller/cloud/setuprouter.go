@@ -60,8 +60,8 @@ func (s Setup) vmNetwork(seen SetupObservation) Network {
 // chooseRouter returns the ID of the router, or "" if none exists yet, or if the problem prevents a
 // choice. Candidates are the routers with an interface in the VMs' network (attached), and those
 // that an earlier setup has made (own). If Config names a router, it must be attached, unless none
-// is. Otherwise chooseRouter takes, in this order, the only one that is own and attached, the only
-// attached one, or the only own one.
+// is. Otherwise chooseRouter takes the only router that is own and attached, or else the only
+// attached one, or else the only own one.
 func (s Setup) chooseRouter(seen SetupObservation, vms Network) (string, *Problem) {
 	attached := attachedRouters(seen, vms)
 	if s.Router != "" {

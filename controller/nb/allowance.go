@@ -58,68 +58,22 @@ func (a *Allowance) hold(key plan.Key, leaving ...string) {
 	a.Held[key] = append(a.Held[key], leaving...)
 }
 
-// groupChanges has, for each allowance, the UUIDs of the port groups that it has paid for in a
-// batch.
-type groupChanges map[*Allowance]map[string]struct{}
+// The allowance for load balancers is spent when an owner is added to a batch, by restrict. The one
+// for port groups is spent when the operations are made (groupallowance.go).
 
-// pay spends the allowance on a port group, unless it has paid for it already.
-func (g groupChanges) pay(a *Allowance, group string) {
-	if g[a] == nil {
-		g[a] = map[string]struct{}{}
-	}
+// restrict leaves out the changes of the owner's load balancers that exceed the allowance. First,
+// holdRows decides on load balancers in which something else than VIPs changes. Then, holdVIPs
+// decides on each VIP, except those of held load balancers.
+func (b *batch) restrict(key plan.Key, a *Allowance) {
+	rows := b.balancerRows(key)
+	b.holdRows(key, a, rows)
 
-	if _, hasPaid := g[a][group]; !hasPaid {
-		g[a][group] = struct{}{}
-		a.Left -= groupUnits
-	}
-}
-
-// holdsMembership reports whether an existing port must not join a port group now, because this
-// exceeds the allowance of its owner. Otherwise, it spends the allowance. group is the UUID of the
-// parent, which may be of another table.
-func (b *batch) holdsMembership(r *record, p membership, group string) bool {
-	a := b.paysForGroups(r, p.parent.table)
-	if a == nil {
-		return false
-	}
-
-	_, hasPaid := b.groups[a][group]
-	mayWait := slices.Contains(r.access, p.parent.name) // the group does not isolate the port
-
-	if !hasPaid && a.Left <= 0 && mayWait {
-		a.hold(r.key)
-		return true
-	}
-
-	b.groups.pay(a, group)
-
-	return false
-}
-
-// payForRemovals spends the allowance on the port groups that an existing port leaves.
-func (b *batch) payForRemovals(r *record, removals []ovsdb.Operation) {
-	for _, op := range removals {
-		if a := b.paysForGroups(r, op.Table); a != nil {
-			if uuid, ok := op.Where[0].Value.(ovsdb.UUID); ok {
-				b.groups.pay(a, uuid.GoUUID)
-			}
+	partial := a.holdVIPs(key, rows)
+	for _, r := range rows {
+		if vips, isPartial := partial[r]; r.isHeld || isPartial {
+			b.applyHold(key, r, vips)
 		}
 	}
-}
-
-// paysForGroups returns the allowance for changes of the record in rows of the table, or nil if
-// they are not limited.
-func (b *batch) paysForGroups(r *record, table string) *Allowance {
-	a := b.allowed[r.key]
-	if a == nil || r.old == nil || table != nbmodel.PortGroupTable {
-		return nil
-	}
-
-	if _, counts := a.Relabelled[r.key]; !counts {
-		return nil
-	}
-
-	return a
 }
 
 // balancerRow has the VIPs of one load balancer in the database and in its owner's plan.
@@ -164,21 +118,6 @@ func (c *vipChange) rank() int {
 	}
 
 	return 2
-}
-
-// restrict leaves out the changes of the owner's load balancers that exceed the allowance. First,
-// holdRows decides on load balancers in which something else than VIPs changes. Then, holdVIPs
-// decides on each VIP, except those of held load balancers.
-func (b *batch) restrict(key plan.Key, a *Allowance) {
-	rows := b.balancerRows(key)
-	b.holdRows(key, a, rows)
-
-	partial := a.holdVIPs(key, rows)
-	for _, r := range rows {
-		if vips, isPartial := partial[r]; r.isHeld || isPartial {
-			b.applyHold(key, r, vips)
-		}
-	}
 }
 
 // balancerRows returns the owner's load balancers, planned and stale, sorted by ID.

@@ -12,7 +12,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 )
 
-// Kind is the reaction that an error asks of the caller. The zero Kind is no error.
+// Kind is the reaction that an error asks of the caller. The zero Kind, OK, is success.
 type Kind int
 
 // The kinds of errors.

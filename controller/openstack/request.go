@@ -78,12 +78,12 @@ func create[A, B any](
 	})
 }
 
-// valid makes a conversion that always succeeds one that may fail, for list and create.
+// valid adapts a conversion that always succeeds to list and create.
 func valid[A, B any](object func(A) B) func(A) (B, error) {
 	return func(a A) (B, error) { return object(a), nil }
 }
 
-// delete runs a request to delete. An object that is gone already is no error.
+// delete runs a request to delete. If the object is gone already, it returns nil.
 func (c *Client) delete(name string, request func() error) error {
 	_, err := call(c, name, func() (struct{}, error) {
 		err := request()
