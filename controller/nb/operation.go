@@ -9,13 +9,13 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// This file makes the operations that add and delete rows. Which operations a deletion needs
-// depends on the references to the row. In OVSDB (RFC 7047), a row of a root table exists until it
-// is deleted. A row of another table exists while a strong reference to it exists, so its parents
-// must drop it. A weak reference does not keep a row alive, and ovsdb-server removes it when the
-// row disappears. But ovsdb-server 3.1 does not remove a weak reference if the same transaction
-// changes another column of the parent, and keeps it forever. So the operations remove weak
-// references, too, where that may happen.
+// This file makes the operations that add rows to parents, remove them, and delete rows. Which
+// operations a deletion needs depends on the references to the row. In OVSDB (RFC 7047), a row of a
+// root table exists until it is deleted. A row of another table exists while a strong reference to
+// it exists, so its parents must drop it. A weak reference does not keep a row alive, and
+// ovsdb-server removes it when the row disappears. But ovsdb-server 3.1 does not remove a weak
+// reference if the same transaction changes another column of the parent, and keeps it forever. So
+// the operations remove weak references, too, where that may happen.
 
 // addition is a column of a parent that rows are added to.
 type addition struct{ table, uuid, column string }
@@ -40,6 +40,45 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	}
 
 	return ops
+}
+
+// removalOps returns the operations that remove an existing row from parents that the plan no
+// longer names. Parents of other clients may refer to our rows, too, and keep their references.
+// Only rows of tables with several parent columns change parents: in other tables the parent is
+// part of the row's ID.
+func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
+	paths := tables[r.table].parents
+	if r.old == nil || len(paths) < 2 {
+		return nil
+	}
+
+	var ops []ovsdb.Operation
+
+	for _, path := range paths {
+		table, column := splitParent(path)
+
+		planned := func(parent string) bool {
+			return slices.ContainsFunc(r.parents, func(p membership) bool {
+				return p.parent.table == table && p.column == column && resolve(p.parent) == parent
+			})
+		}
+
+		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(path)[r.uuid])) {
+			if !planned(parent) && b.members.isOurs(path, parent) {
+				ops = append(ops, removal(table, parent, column, r.uuid))
+			}
+		}
+	}
+
+	return ops
+}
+
+// removal returns the operation that removes a row from a column of its parent.
+func removal(table, parent, column, uuid string) ovsdb.Operation {
+	return ovsdb.Operation{
+		Op: ovsdb.OperationMutate, Table: table, Where: whereUUID(parent),
+		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, uuidSet(uuid))},
+	}
 }
 
 // deleteOps deletes a row of a non-root table: the operations remove it from all its parents.
