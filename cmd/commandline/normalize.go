@@ -22,7 +22,7 @@ func Normalize(root *cobra.Command, args []string) []string {
 	}
 
 	c, rest := Find(root, args)
-	out := slices.Clone(args[:len(args)-len(rest)]) // the words of the command
+	out := slices.Clone(args[:len(args)-len(rest)]) // begins with the words of the command
 	args = rest
 
 	switch {

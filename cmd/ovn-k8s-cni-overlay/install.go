@@ -20,8 +20,21 @@ const usage = `CNI plugin ovn-k8s-cni-overlay. A container runtime calls it with
   ovn-k8s-cni-overlay uninstall [--stay] DIR removes it there; --stay then waits for SIGTERM
 An image needs no shell for either`
 
-// runInstaller handles calls with arguments: install and uninstall. Runtimes call the plugin
-// without arguments.
+// installerStatus runs the installer and returns the exit status. The chart's containers call the
+// plugin with arguments, container runtimes call it without.
+func installerStatus(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+
+	if err := runInstaller(ctx, args); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+
+	return 0
+}
+
+// runInstaller handles calls with arguments: install and uninstall, as described in usage.
 func runInstaller(ctx context.Context, args []string) error {
 	staysAfterwards := len(args) > 1 && args[0] == "uninstall" && args[1] == "--stay"
 	if staysAfterwards {
@@ -84,17 +97,4 @@ func install(program, dir string) error {
 	}
 
 	return nil
-}
-
-// installerStatus runs the installer and returns the exit status.
-func installerStatus(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-
-	if err := runInstaller(ctx, args); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-
-	return 0
 }

@@ -26,23 +26,36 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// agentFlags are the settings of the node agent only.
+// agentFlags are the settings that only the node agent has. Settings that the controller has, too,
+// are clusterFlags.
 type agentFlags struct {
-	nodeName                              string
-	ovsdb, ovsRunDir, ovnRunDir, datapath string
-	uplink                                string
-	gateway                               gatewayFlags
-	nextHops                              addresses
-	encapIP                               optionalAddress
-	encapType, encapPort                  string // each has only one valid value
-	servesNodePorts                       bool
-	nodePortRange                         cluster.PortRange
-	pinDir, cniSocket, cniConfDir, runDir string
-	cgroupPath                            string
-	healthAddress                         string
-	countedPods                           int // maximum number
-	avoidsNullNAT, isCNIExclusive         bool
-	underlay                              underlayFlags
+	nodeName string // of the Node object; "": the host name
+
+	// Open vSwitch and ovn-controller of this node.
+	ovsdb, ovsRunDir, ovnRunDir string
+	datapath                    string // system or netdev; "": system if the kernel supports it
+	avoidsNullNAT               bool
+
+	// The gateway.
+	uplink          string // "": the interface of the default route
+	gateway         gatewayFlags
+	nextHops        addresses // empty: those of the default routes
+	servesNodePorts bool
+	nodePortRange   cluster.PortRange
+
+	// The tunnels. Type and port have only one valid value each.
+	encapIP              optionalAddress
+	encapType, encapPort string
+
+	// Paths and addresses of the agent.
+	pinDir, runDir        string
+	cniSocket, cniConfDir string
+	isCNIExclusive        bool
+	cgroupPath            string // "": detected
+	healthAddress         string // "": no health check
+
+	countedPods int // maximum number of pods with their own counters
+	underlay    underlayFlags
 }
 
 func newAgentFlags() *agentFlags {
@@ -455,8 +468,10 @@ const agentPIDFile = "agent.pid"
 // shutdownTimeout bounds the shutdown of an agent.
 const shutdownTimeout = 30 * time.Second
 
-// runOnlyAgent runs the agent. If another agent runs on this node, it is stopped first with
-// --replace; otherwise runOnlyAgent returns an error.
+// runOnlyAgent runs the agent as the only one of this node. The lock is the agent's pid file. If
+// another agent holds it, runOnlyAgent stops that agent with --replace, and otherwise returns
+// daemon.ErrRunning (wrapped). Without a pid file, for example on a read-only file system, the agent
+// runs nevertheless.
 func (s *settings) runOnlyAgent(
 	ctx context.Context,
 	a nodeAgent,

@@ -23,24 +23,30 @@ import (
 
 // clusterFlags are the settings of all roles: access to the cluster, its networks, and logging.
 type clusterFlags struct {
-	mode                 string // modeOverlay or modeUnderlay
-	api                  apiServer
+	mode string // modeOverlay or modeUnderlay
+	api  apiServer
+
+	// OVN's databases. An address is a list, separated by commas, of the members of a raft cluster.
 	nbAddress, sbAddress string
 	nbTLS, sbTLS         nb.TLS
-	subnets              clusterSubnets
-	serviceCIDRs         prefixes
-	externalIPs          prefixes
-	podTunnels           prefixes
-	hostNetworks         prefixes
-	chassisName          string // chassisSystemID or chassisNode
-	trustSlices          bool   // believe the control plane's label of EndpointSlices
-	shares               service.Shares
-	snatPorts            cluster.PortRange
-	mtu                  int
-	bfd                  bool
-	metricsAddress       string
-	metricsTLS           endpoint.TLS
-	log                  logFlags
+
+	// Networks.
+	subnets      clusterSubnets // of pods
+	serviceCIDRs prefixes
+	externalIPs  prefixes // in which externalIPs of Services may be
+	podTunnels   prefixes // to which pods may send Geneve packets
+	hostNetworks prefixes // of further addresses of nodes that are trusted
+	snatPorts    cluster.PortRange
+	mtu          int // bytes; 0: derived from the uplink's
+	bfd          bool
+
+	chassisName string // chassisSystemID or chassisNode
+	trustSlices bool   // believe the control plane's label of EndpointSlices
+	shares      service.Shares
+
+	metricsAddress string // "": none, or the role's default if the process has both roles
+	metricsTLS     endpoint.TLS
+	log            logFlags
 }
 
 // apiServer is the access to the API server.
@@ -320,7 +326,7 @@ func databaseSettings(
 	externalID string,
 	files *nb.TLS,
 ) []*setting.Setting {
-	about := map[string]string{"nb": "northbound", "sb": "southbound"}[short]
+	about := map[string]string{"nb": "northbound", "sb": "southbound"}[short] // as errors name the database
 
 	return []*setting.Setting{
 		{

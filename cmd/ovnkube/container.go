@@ -25,6 +25,9 @@ import (
 const containerDetail = `The chart's containers run these commands. A command that starts a daemon prepares what the daemon needs, and
 becomes the daemon: it creates a database, joins it to its cluster, or converts it first.`
 
+// containerCommands declares the commands of the chart's containers. A command that starts a daemon
+// has two steps: a method of ovnd.Central or ovnd.Switch prepares the daemon and returns its command
+// line, and ovnd.Become replaces this process by the daemon.
 func containerCommands() *command {
 	return &command{
 		name:    "container",
@@ -70,13 +73,13 @@ func containerCommands() *command {
 			{
 				name:    "await-ovs",
 				summary: "wait until Open vSwitch's database is there and initialised",
-				setup:   awaitCommand,
+				setup:   awaitOVSCommand,
 			},
 			{
 				name:      "remove-ovs",
 				arguments: "[DIRECTORY...]",
 				summary:   "delete all bridges, and what is in the directories of databases, when ovn-ebpf is uninstalled",
-				setup:     removeCommand,
+				setup:     removeOVSCommand,
 			},
 			{
 				name:      "backup",
@@ -158,8 +161,8 @@ func centralCommand(prepare prepareFunc) func(*flag.FlagSet) action {
 	}
 }
 
-// clientCommand declares the flags of a client of OVN's databases, and returns an action with one
-// argument.
+// clientCommand declares the flags of a client of OVN's databases, and returns an action that passes
+// its only argument to act. argument names the argument in errors.
 func clientCommand(
 	f *flag.FlagSet,
 	argument string,
@@ -380,14 +383,14 @@ func warnOfFullDisk(ctx context.Context, c ovnd.Central, warn func(text string))
 	}
 }
 
-func removeCommand(f *flag.FlagSet) action {
+func removeOVSCommand(f *flag.FlagSet) action {
 	var s ovnd.Switch
 	declareSwitch(f, &s)
 
 	return func(ctx context.Context, dirs []string, _ *environment) error { return s.Remove(ctx, dirs...) }
 }
 
-func awaitCommand(f *flag.FlagSet) action {
+func awaitOVSCommand(f *flag.FlagSet) action {
 	s := newSettings(agentMetrics)
 	s.declareConfigFile(f)
 	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert", "node-name",

@@ -12,9 +12,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// rules are the decision rules of this node.
+// rules are the decision rules of this node, as programs or as flows.
 type rules interface {
 	packetContext() packetContext
+	// explain returns the decision about the frame f from an origin: wire, ovn or host.
 	explain(ctx context.Context, from string, f []byte) (answer, error)
 	Close() error
 }
@@ -62,7 +63,7 @@ func (p programs) packetContext() packetContext {
 }
 
 func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
-	origin, _ := originOf(from) // checked in options
+	origin, _ := originOf(from) // question.run has checked it
 
 	x, err := p.Explain(origin, f)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,36 +71,7 @@ docs/configuration.md has this list as tables.
 `)
 
 	for _, o := range s.Settings {
-		role := map[setting.Role]string{roleController: "controller", roleAgent: "agent"}[o.Role]
-
-		var others []string
-
-		for _, a := range s.Aliases {
-			if a.For == o.Flag && a.Flag != "" {
-				others = append(others, "--"+a.Flag)
-			}
-		}
-
-		placeholder, usage := flag.UnquoteUsage(&flag.Flag{Name: o.Flag, Usage: o.Usage, Value: o.Value})
-
-		if d := o.Value.String(); d != "" {
-			usage += fmt.Sprintf(" (default %s)", d)
-		} else if o.Flag == "metrics-bind-address" {
-			usage += fmt.Sprintf(" (default controller %s, agent %s)", controllerMetrics, agentMetrics)
-		}
-
-		text := fmt.Sprintf("\n--%s %s%s\n    file: [%s] %s", o.Flag, placeholder, indented(usage), o.Section, o.Key)
-		if len(others) > 0 {
-			text += "; also " + strings.Join(others, ", ")
-		}
-
-		searched := strings.ToLower(strings.Join(strings.Fields(text), " "))
-
-		has := func(word string) bool {
-			return word == role || role == "" && (word == "controller" || word == "agent") ||
-				strings.Contains(searched, strings.ToLower(word))
-		}
-		if !slices.ContainsFunc(words, func(word string) bool { return !has(word) }) {
+		if text := settingText(s, o); matchesAll(words, text, o.Role) {
 			fmt.Fprintln(w, text)
 		}
 	}
@@ -117,6 +87,51 @@ docs/configuration.md has this list as tables.
 			fmt.Fprintf(w, "  --%s: %s\n", u.Flag, u.Why)
 		}
 	}
+}
+
+// settingText returns the help on a setting: its flag, usage, default, key in the file and aliases.
+func settingText(s *settings, o *setting.Setting) string {
+	placeholder, usage := flag.UnquoteUsage(&flag.Flag{Name: o.Flag, Usage: o.Usage, Value: o.Value})
+
+	if d := o.Value.String(); d != "" {
+		usage += fmt.Sprintf(" (default %s)", d)
+	} else if o.Flag == "metrics-bind-address" {
+		usage += fmt.Sprintf(" (default controller %s, agent %s)", controllerMetrics, agentMetrics)
+	}
+
+	text := fmt.Sprintf("\n--%s %s%s\n    file: [%s] %s", o.Flag, placeholder, indented(usage), o.Section, o.Key)
+
+	var aliases []string
+
+	for _, a := range s.Aliases {
+		if a.For == o.Flag && a.Flag != "" {
+			aliases = append(aliases, "--"+a.Flag)
+		}
+	}
+
+	if len(aliases) > 0 {
+		text += "; also " + strings.Join(aliases, ", ")
+	}
+
+	return text
+}
+
+// matchesAll reports whether the text of a setting contains every word, in upper or lower case. The
+// words controller and agent also match all settings of that role.
+func matchesAll(words []string, text string, role setting.Role) bool {
+	searched := strings.ToLower(strings.Join(strings.Fields(text), " "))
+	roleOfWord := map[string]setting.Role{"controller": roleController, "agent": roleAgent}
+
+	for _, word := range words {
+		wanted, isRole := roleOfWord[word]
+		hasRole := isRole && (role == 0 || role == wanted) // 0: all roles
+
+		if !hasRole && !strings.Contains(searched, strings.ToLower(word)) {
+			return false
+		}
+	}
+
+	return true
 }
 
 // indented returns the words of a text in lines of at most 100 characters, each after a line feed

@@ -1,5 +1,9 @@
-// Command ovnkube is OVN for Kubernetes with an eBPF gateway: the controller,
-// the node agent and the tools, one binary with several roles.
+// Command ovnkube is OVN for Kubernetes with an eBPF gateway: the controller, the node agent and
+// the tools, one binary with several roles.
+//
+// To read it, begin with tree: it declares all commands, each with the function that declares its
+// flags and returns its action. Settings of controller and agent, which are also keys of the
+// configuration file, are in the tables of clusterFlags, controllerFlags and agentFlags.
 package main
 
 import (
@@ -46,7 +50,7 @@ const (
 	controllerRole      = "controller"
 )
 
-// run runs the role that the first argument names.
+// run runs the command that args name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && movedPrograms[args[0]] != "" {
 		command := append([]string{movedPrograms[args[0]]}, args[1:]...)

@@ -31,12 +31,17 @@ it costs nothing. It needs Linux 6.6 and the eBPF backend.
 A GSO packet is one line. For ICMP errors, -address and -port refer to the outer packet. ARP packets never
 match -address, -port or -protocol.`
 
-// watch holds the flags of the command.
+// watch holds the flags of the command. options checks them.
 type watch struct {
 	finder
-	address, protocol, reasons, verdicts, pcap string
-	port, rate, count                          int
-	json                                       bool
+
+	// The packets to show; "" and 0 allow all.
+	address, protocol, reasons, verdicts string
+	port                                 int
+
+	rate, count int    // packets per second, and in all; count 0: no limit
+	pcap        string // file; "": print lines; "-": standard output
+	json        bool
 }
 
 func monitorCommand(f *flag.FlagSet) action { return newWatch(f).run }

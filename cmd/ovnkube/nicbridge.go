@@ -130,7 +130,9 @@ func bridgesToNICs(f *flag.FlagSet) action {
 		nic := strings.TrimPrefix(bridge, "br")
 
 		snapshot, err := nicbridge.Load(m.agent.runDir, nic)
-		if err == nil && snapshot.Bridge != bridge || errors.Is(err, fs.ErrNotExist) {
+
+		isOtherBridge := err == nil && snapshot.Bridge != bridge
+		if isOtherBridge || errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s was not made by nics-to-bridge since the node booted: the settings of %s are not recorded",
 				bridge, nic)
 		}
@@ -146,7 +148,7 @@ func bridgesToNICs(f *flag.FlagSet) action {
 }
 
 // watchdogCommand is the name of the command that runs the watchdog. Only the process that moves a
-// NIC starts it.
+// NIC starts it, with the flags of watchdogArgs and the arguments that nicbridge adds.
 const watchdogCommand = "nic-watchdog"
 
 func setupWatchdog(f *flag.FlagSet) action {

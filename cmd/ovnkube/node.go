@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
@@ -185,15 +182,6 @@ func forgetNode(ctx context.Context, client kubernetes.Interface, name string) e
 	return nil
 }
 
-// operatorSettings declares the flags for API server access of operator commands.
-func operatorSettings(f *flag.FlagSet) *settings {
-	s := newSettings("")
-	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert")
-	s.declareConfigFile(f)
-
-	return s
-}
-
 // clientForNode checks that the name of a node is the only argument, and returns a client of the
 // API server.
 func (s *settings) clientForNode(
@@ -210,39 +198,4 @@ func (s *settings) clientForNode(
 	}
 
 	return s.apiClient(ctx, env)
-}
-
-// apiClient returns a client of the API server for an operator command.
-func (s *settings) apiClient(ctx context.Context, env *environment) (kubernetes.Interface, error) {
-	config, err := s.operatorConfig(ctx, env)
-	if err != nil {
-		return nil, err
-	}
-
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create API client: %w", err)
-	}
-
-	return client, nil
-}
-
-// operatorConfig returns the access of operator commands to the API server. It has the same sources
-// as that of controller and agent. If none has it, it is the access of kubectl.
-func (s *settings) operatorConfig(ctx context.Context, env *environment) (*rest.Config, error) {
-	if err := s.resolveForTool(ctx, env); err != nil {
-		return nil, err
-	}
-
-	api := &s.cluster.api
-	if _, isInPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); api.kubeconfig == "" && api.url == "" && !isInPod {
-		if home, err := os.UserHomeDir(); err == nil {
-			path := filepath.Join(home, ".kube", "config")
-			if _, err := os.Stat(path); err == nil {
-				api.kubeconfig = path
-			}
-		}
-	}
-
-	return api.restConfig()
 }

@@ -60,7 +60,8 @@ func overlayCommands() *command {
 	}
 }
 
-// overlayJoin adds this node to the overlay. Its fields are the flags that all three commands have.
+// overlayJoin adds this node to the overlay; run has the steps. Its fields are the flags of the three
+// commands, which differ only in the gateway that they set up.
 type overlayJoin struct {
 	*settings
 	podNetworks prefixes      // --cluster-ip-subnet: the pod networks of the cluster
@@ -291,6 +292,7 @@ type formerState struct {
 	isRunning   bool              // an agent runs, which this command replaces
 }
 
+// readFormer returns the state of the node before the command changes anything.
 func (j *overlayJoin) readFormer(ctx context.Context, client *ovs.Client) (formerState, error) {
 	externalIDs, err := client.ExternalIDs(ctx)
 	if err != nil {
@@ -448,8 +450,8 @@ func (j *overlayJoin) assignSubnet(ctx context.Context, api *rest.Config, log *s
 	return nil
 }
 
-// start starts the agent in place of the one that runs, if any. Until the agent is ready, a
-// controller runs here, because the cluster may not have another one yet.
+// start starts the agent in place of the one that runs, if any, and returns when it is ready. Until
+// then, a controller runs in this process, because the cluster may not have another one yet.
 func (j *overlayJoin) start(
 	ctx context.Context,
 	env *environment,

@@ -111,6 +111,10 @@ type balancerFlow struct {
 	forcesSNAT bool           // backends see the router's address as the source
 }
 
+// Patterns of `ovn-sbctl lflow-list` and of microflows. A flow of a load balancer is a line such as
+//
+//	table=7 (lr_in_dnat), priority=120, match=(ct.new && ip4.dst == 192.0.2.1 && tcp && tcp.dst == 80),
+//	action=(flags.force_snat_for_lb = 1; ct_lb(backends=10.244.0.5:8080,10.244.1.7:8080);)
 var (
 	lflow       = regexp.MustCompile(`^\s*table=\d+\s*\(lr_in_dnat\s*\), priority=(\d+)\s*, match=\((.*)\), action=\((.*)\)$`)
 	destination = regexp.MustCompile(`\bip[46]\.dst == ([0-9a-f.:]+)`)

@@ -78,16 +78,16 @@ func (s *shortcuts) printCounts(w io.Writer, pinDir string) error {
 	return err
 }
 
-// shortcutLine is an entry as printed.
+// shortcutLine is an entry as printed: the packets to which it applies, and how it changes them.
 type shortcutLine struct {
 	From        string `json:"from"` // pod or wire
 	Protocol    string `json:"protocol"`
-	Source      string `json:"source"`
+	Source      string `json:"source"` // ADDRESS:PORT, as are the next three
 	Destination string `json:"destination"`
 	NewSource   string `json:"newSource"`
 	NewDest     string `json:"newDestination"`
-	Device      int    `json:"device"`
-	LeftMillis  int64  `json:"leftMillis"` // 0: not in use
+	Device      int    `json:"device"`     // interface index of the pod's device
+	LeftMillis  int64  `json:"leftMillis"` // until OVS must see a packet again; 0: not in use
 	Renewals    uint32 `json:"renewals"`
 }
 

@@ -63,7 +63,8 @@ func Documents(t *testing.T, top string, p Program) (typed int) {
 	return typed
 }
 
-// commandLines returns the commands in a document's code blocks and code spans.
+// commandLines returns the commands in a document's code blocks and code spans. It omits the CNI
+// plugin, which has no command tree, and lines with the placeholder COMMAND.
 func commandLines(text string, program *regexp.Regexp) []string {
 	var out []string
 

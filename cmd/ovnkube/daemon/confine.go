@@ -90,10 +90,15 @@ func deniedCalls(permitModules bool) []uintptr {
 	return append(list, deniedHere...)
 }
 
-// filterProgram returns the filter as a BPF program. It denies the listed calls, and all calls of
-// other architectures, which have different numbers.
+// filterProgram returns the filter as a classic BPF program (seccomp(2)). It denies the listed calls,
+// and all calls of other architectures, which have different numbers:
+//
+//	if arch != auditArch: deny
+//	if number >= foreignNumbers: deny
+//	for each call: if number == call: deny
+//	allow
 func filterProgram(calls []uintptr) []unix.SockFilter {
-	const number, arch = 0, 4 // offsets in struct seccomp_data
+	const number, arch = 0, 4 // offsets of the fields nr and arch in struct seccomp_data
 
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}

@@ -15,13 +15,13 @@ const (
 	LogDir = "/var/log/openvswitch"
 )
 
-// Options are the daemon options of the command line. Declare sets them.
+// Options are the daemon options of the command line. Declare and DeclareLog declare their flags.
 type Options struct {
-	Name      string // of the program: ovn-k8s-watcher
-	PIDFile   string // "" for none
-	Overwrite bool
-	Detach    bool
-	NoChdir   bool
+	Name      string // of the program, as in ovn-k8s-watcher
+	PIDFile   string // "": none
+	Overwrite bool   // of a pid file that a living process has
+	Detach    bool   // run in the background
+	NoChdir   bool   // in the background, stay in the working directory instead of /
 	LogFile   string // "": none
 	Verbosity
 }
@@ -103,8 +103,8 @@ var levels = map[string]slog.Level{
 // destinations are OVS's. A level for syslog has no effect.
 var destinations = []string{"any", "console", "file", "syslog"}
 
-// separator reports whether a character separates the words of a -v.
-func separator(r rune) bool { return strings.ContainsRune(":, \t", r) }
+// isSeparator reports whether a character separates the words of a -v.
+func isSeparator(r rune) bool { return strings.ContainsRune(":, \t", r) }
 
 // IsBoolFlag allows --verbose without a value, which enables all messages.
 func (*Verbosity) IsBoolFlag() bool { return true }
@@ -130,7 +130,7 @@ func (v *Verbosity) Set(spec string) error {
 	destination, level := "any", slog.LevelDebug
 	hasDestination, hasLevel := false, false
 
-	for _, word := range strings.FieldsFunc(strings.ToLower(spec), separator) {
+	for _, word := range strings.FieldsFunc(strings.ToLower(spec), isSeparator) {
 		l, isLevel := levels[word]
 		switch {
 		case isLevel && !hasLevel:

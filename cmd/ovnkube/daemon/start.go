@@ -18,23 +18,26 @@ import (
 // ErrDetached is returned by Start when the background process does the work.
 var ErrDetached = errors.New("runs in the background")
 
-// Process is a started daemon. Its methods are safe for concurrent use.
+// Process is a started daemon. Its parts, such as controller and agent, report what they lack. The
+// parent of --detach waits until the process is up or ready, and systemd gets the same progress. The
+// methods are safe for concurrent use.
 type Process struct {
 	pidfile *PIDFile
-	parent  *os.File // pipe to the parent that waits; nil in the foreground
-	goUp    sync.Once
-	end     sync.Once
 
-	waitsForReady bool          // the parent waits until the process is ready, not only until it is up
-	ended         chan struct{} // closed by End
+	parent        *os.File  // pipe to the parent that waits; nil in the foreground
+	release       sync.Once // of the parent
+	waitsForReady bool      // the parent waits until the process is ready, not only until it is up
+
+	end   sync.Once
+	ended chan struct{} // closed by End
 
 	mu      sync.Mutex        // guards missing
 	missing map[string]string // by part; "" if the part is ready
 }
 
 // Start applies the options. Without --detach, and in the background process, it returns a Process.
-// With --detach it starts the background process with the same arguments. It returns ErrDetached
-// when that is up, or the error with which it has ended.
+// With --detach it starts the background process with the same arguments, and returns ErrDetached
+// when that process is up, or the error with which that process has ended.
 func (o *Options) Start(ctx context.Context) (*Process, error) {
 	parentWaits := os.Getenv(backgroundEnv) // "" in the foreground
 	if o.Detach && parentWaits == "" {
@@ -73,7 +76,7 @@ func (o *Options) Start(ctx context.Context) (*Process, error) {
 // releaseParent ends the wait of the parent of --detach, once. It redirects standard input, output
 // and error to /dev/null.
 func (p *Process) releaseParent() {
-	p.goUp.Do(func() {
+	p.release.Do(func() {
 		if p.parent == nil {
 			return
 		}
@@ -136,7 +139,7 @@ func (p *Process) Follow(part string, missing func() string) {
 }
 
 // Progress reports what a part still lacks, "" for nothing. The first call marks the daemon as up.
-// Systemd gets READY once no part lacks anything, and otherwise a status of what is missing.
+// systemd gets READY=1 if no part lacks anything, and otherwise a status with what is missing.
 func (p *Process) Progress(part, missing string) {
 	p.mu.Lock()
 	p.missing[part] = missing
@@ -150,7 +153,7 @@ func (p *Process) Progress(part, missing string) {
 	}
 	p.mu.Unlock()
 
-	// One line, as the parent reads lines, and so is systemd's format.
+	// One line, because the parent reads lines, and so does systemd.
 	text := strings.ReplaceAll(strings.Join(lacks, "; "), "\n", "; ")
 	if len(lacks) == 0 || !p.waitsForReady {
 		p.releaseParent()

@@ -33,7 +33,7 @@ type Origin struct {
 // concurrent use.
 type Set struct {
 	Table
-	origins     map[*Setting]Origin // of values that are not defaults
+	origins     map[*Setting]Origin // of values that were set; a value without one is the table's default
 	notes       []Problem           // warnings about the command line
 	hasNote     map[string]bool     // flags with a note
 	disregarded map[string]bool     // flags of settings that external_ids must not set
@@ -86,7 +86,8 @@ func (s *Set) Disregarded() []string {
 	return out
 }
 
-// Put sets a setting to a derived value.
+// Put sets a setting to a derived value. An origin with the source Default is that of a default which
+// depends on other settings.
 func (s *Set) Put(name, value string, from Origin) error {
 	o := s.byFlag(name)
 	if err := o.Value.Set(value); err != nil {
@@ -218,7 +219,8 @@ func (s *Set) file(f *File) ([]candidate, []Problem) {
 	return r.found, r.problems
 }
 
-// fileReader collects the values of a file.
+// fileReader collects the values of a file, and the problems with its keys. A key is that of a
+// setting, of an alias, of an unused name, or unknown (fileKey).
 type fileReader struct {
 	set      *Set
 	file     *File

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Setting is one configurable value.
+// Setting is one configurable value. For example, the setting with the flag mtu in the section default
+// is --mtu, $OVNKUBE_MTU, the key mtu below [default] in the file, and external_ids:ovn-ebpf-mtu.
 type Setting struct {
 	Flag         string // its name, also on the command line
 	Section, Key string // in the file, lower case
@@ -17,7 +18,7 @@ type Setting struct {
 	Usage        string
 	Role         Role     // the roles that have the setting; 0: all
 	Secret       bool     // the value is not printed
-	About        []string // words in the errors of later checks that are about this setting
+	About        []string // an error of a later check is about this setting if it has one of these texts
 }
 
 // Role is a bit set of roles of the program.

@@ -4,8 +4,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// aliases returns other names of settings: those that ovn-kubernetes has for the same setting, and
-// deprecated ones.
+// aliases returns further names of settings: names that ovn-kubernetes has for the same setting, and
+// deprecated ones. The command line and the file accept them.
 func aliases() []setting.Alias {
 	return []setting.Alias{
 		{Flag: "k8s-kubeconfig", For: "kubeconfig"},

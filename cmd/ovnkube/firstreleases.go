@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// Names of two daemons of ovn-kubernetes' first releases. The first one is the controller here, the
-// second one the agent.
+// Names of two daemons of ovn-kubernetes' first releases (docs/first-generation.md). Here, the
+// watcher runs the controller, and the helper runs the agent.
 const (
 	watcherName = "ovn-k8s-watcher"
 	helperName  = "ovn-k8s-gateway-helper"
