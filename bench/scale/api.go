@@ -16,12 +16,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// api is a real API server, written to as a cluster's parts would.
+// api is a real API server, and the client that writes the cluster's objects.
 type api struct {
 	*kubernetes.Clientset
 	server     *kube.Server
-	kubeconfig string
-	pids       map[string]int
+	kubeconfig string         // path
+	pids       map[string]int // of etcd and kube-apiserver
 }
 
 func startAPI(ctx context.Context, dir string) (*api, error) {
@@ -72,7 +72,7 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 
 var create metav1.CreateOptions
 
-// fill makes all but the pods.
+// fill creates all objects but the pods.
 func (a *api) fill(ctx context.Context, c *cluster, services, policies int) error {
 	err := each(ctx, namespaces, func(ctx context.Context, i int) error {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceName(i)}}
@@ -119,7 +119,7 @@ func (a *api) fill(ctx context.Context, c *cluster, services, policies int) erro
 	return nil
 }
 
-// addPods makes n pods more.
+// addPods creates n further pods.
 func (a *api) addPods(ctx context.Context, c *cluster, n int, addresses bool) error {
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
@@ -139,9 +139,8 @@ func (a *api) deletePod(ctx context.Context, p podRef) error {
 	return a.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// churn changes something rate times a second: in turn a pod comes, a pod
-// goes, and now and then a service's endpoints are others. It returns the
-// number of changes.
+// churn makes rate changes per second for the duration, and returns their number. Of ten changes, five
+// create a pod, four delete the oldest pod, and one changes the endpoints of a Service.
 func (a *api) churn(ctx context.Context, c *cluster, services int, rate float64, duration time.Duration) (int, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(64)
@@ -150,7 +149,7 @@ func (a *api) churn(ctx context.Context, c *cluster, services int, rate float64,
 	defer tick.Stop()
 
 	end, n := time.Now().Add(duration), 0
-	c.rounds++ // or what changed at one size would be the same at the next
+	c.rounds++ // so that the endpoints differ from those of the previous size
 
 	for ; time.Now().Before(end) && ctx.Err() == nil; n++ {
 		<-tick.C

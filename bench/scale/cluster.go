@@ -20,9 +20,9 @@ import (
 
 const (
 	namespaces = 50
-	hostLen    = 22 // of the nodes' subnets
+	hostLen    = 22 // prefix length of the nodes' subnets
 	httpPort   = 8080
-	perService = 10 // endpoints at most
+	perService = 10 // maximum number of endpoints of a Service
 )
 
 // The networks of the cluster. Service addresses are those of the API server.
@@ -32,14 +32,14 @@ var (
 	serviceCIDR = netip.MustParsePrefix("10.96.0.0/16")
 )
 
-// cluster makes objects. What an agent, a scheduler and the controller manager
-// would add is in them: there are none.
+// cluster makes the objects of the simulated cluster. They have all that agents, the scheduler and
+// the controller manager would write, because none of these runs.
 type cluster struct {
-	random *rand.Rand // places pods
+	random *rand.Rand // chooses the pods' nodes
 	nodes  []node
-	pods   []podRef // that exist, oldest first
-	made   int      // pods so far
-	rounds int      // of changes so far
+	pods   []podRef // existing pods, oldest first
+	made   int      // pods so far, including deleted ones
+	rounds int      // calls of api.churn so far
 }
 
 type node struct {
@@ -47,7 +47,7 @@ type node struct {
 	id     int
 	subnet netip.Prefix
 	join   netip.Prefix
-	next   netip.Addr // the address of its next pod
+	next   netip.Addr // address of the next pod on it
 }
 
 type podRef struct {
@@ -55,7 +55,7 @@ type podRef struct {
 	address         netip.Addr
 }
 
-// newCluster returns a cluster without pods. Seed determines on which nodes they will be.
+// newCluster returns a cluster without pods. seed determines the nodes of later pods.
 func newCluster(nodes int, seed uint64) (*cluster, error) {
 	c := &cluster{random: rand.New(rand.NewPCG(seed, 0))}
 	allocator := ipam.NewNodes([]ipam.Subnet{{Prefix: clusterCIDR, HostLen: hostLen}}, 1<<16)
@@ -110,12 +110,13 @@ func (c *cluster) node(i int) *corev1.Node {
 
 func namespaceName(i int) string { return fmt.Sprintf("bench-%02d", i%namespaces) }
 
-// pod returns one pod more, on a random node, so that each node has pods of all namespaces, as a
-// scheduler would place them. Without addresses the controller must allocate them.
+// pod adds a pod on a random node and returns its object. As with a scheduler, each node has pods of
+// all namespaces. Without addresses, the controller must allocate them.
 func (c *cluster) pod(addresses bool) *corev1.Pod {
 	return c.podOn(c.random.IntN(len(c.nodes)), addresses)
 }
 
+// podOn adds a pod on the node with this index.
 func (c *cluster) podOn(node int, addresses bool) *corev1.Pod {
 	i := c.made
 	c.made++
@@ -144,7 +145,7 @@ func (c *cluster) podOn(node int, addresses bool) *corev1.Pod {
 	}
 }
 
-// oldest takes a pod out.
+// oldest removes the oldest pod and returns it.
 func (c *cluster) oldest() podRef {
 	p := c.pods[0]
 	c.pods = c.pods[1:]
@@ -169,7 +170,8 @@ func (c *cluster) service(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	return svc, c.slice(i, 0)
 }
 
-// slice returns the service's endpoints, others for each version.
+// slice returns the endpoints of the i-th Service. An odd version has one endpoint less than an even
+// one, so successive versions differ.
 func (c *cluster) slice(i, version int) *discoveryv1.EndpointSlice {
 	name, port, proto := "http", int32(httpPort), corev1.ProtocolTCP
 
@@ -190,8 +192,8 @@ func (c *cluster) slice(i, version int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// policy returns the i-th policy: each namespace has one that denies all
-// ingress, and others that let in an app, a namespace, a network.
+// policy returns the i-th policy. The first policy of each namespace denies all ingress. The others
+// allow ingress to the pods of an app, in turn from a namespace, a network, or another app.
 func (c *cluster) policy(i int) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("policy-%04d", i), Namespace: namespaceName(i)}}
 

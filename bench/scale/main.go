@@ -1,15 +1,19 @@
-// Command scale measures the controller on a cluster of many nodes and pods: a
-// real API server, a real ovsdb-server for each database and a real northd, on
-// this machine. One node has a real ovn-controller and ovs-vswitchd. What is not
-// real is said in cluster.go and standin.go: no kubelet and no controller manager
-// run, nor the other nodes' ovn-controllers, so their parts are written by hand.
+// Command scale measures the controller on a cluster of many nodes and pods, all on this machine:
 //
 //	go run ./bench/scale [-nodes 100] [-pods 1000,3000,10000,30000] [-out build/scale.json] [-document docs/scale.md]
 //
-// It must be started in the module's top directory, as root. It runs the platform
-// that OVN_EBPF_PLATFORM names. With the default sizes it takes about twenty
-// minutes on 2 cores, and changes nothing on the machine but the cache of
-// test/kube and test/platform, and a network namespace while it runs.
+// The API server, northd and an ovsdb-server for each database are real. One node has a real
+// ovn-controller and ovs-vswitchd. Kubelets, the controller manager and the ovn-controllers of other
+// nodes do not run. The bench writes their objects (cluster.go) and rows (standin.go) itself.
+//
+// measureAll in this file starts the API server and creates all objects but the pods. Then
+// bench.measure (phases.go) runs the same phases with each number of pods. result.go defines the
+// figures, report.go the document and the bars.
+//
+// The command must run in the module's top directory, as root. It uses the platform in
+// OVN_EBPF_PLATFORM. With the default sizes it takes about twenty minutes on 2 cores. It changes
+// nothing on the machine except the cache of test/kube and test/platform. While it runs, it has a
+// network namespace.
 package main
 
 import (
@@ -52,23 +56,30 @@ func main() {
 	}))
 }
 
-// replicaRole is the first argument of a replica: this program is both.
+// replicaRole is the first argument of a replica. A replica is this program again, in a process of
+// its own, which runs the controller (replica.go).
 const replicaRole = "controller"
 
+// config holds the flags.
 type config struct {
+	// The cluster.
 	nodes, services, policies int
-	pods                      []int
-	main                      int // the size of the bars
-	allocated                 int
-	rate                      float64
-	duration                  time.Duration // of the churn
-	seed                      uint64        // of the pods' nodes
-	probes                    int           // changes of each kind at the real node
-	monitorAll                bool          // of the real node's ovn-controller
-	dir                       string
-	out, document, profile    string
-	from                      string // figures to report instead of measuring
-	gate                      bool
+	pods                      []int  // sizes to measure, rising
+	main                      int    // the size that the bars are for
+	allocated                 int    // pods without addresses in the last measurement; 0: skip it
+	seed                      uint64 // selects the nodes of the pods
+
+	// The changes.
+	rate       float64 // per second
+	duration   time.Duration
+	probes     int  // changes of each kind that are followed to the real node's flows; 0: no real node
+	monitorAll bool // ovn-monitor-all of the real node's ovn-controller
+
+	dir           string // temporary files
+	out, document string // files of the figures and of the page; document "": none
+	profile       string // directory; "": no profiles
+	from          string // files of figures to report, separated by commas; "": measure
+	gate          bool   // a missed bar is an error
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -150,6 +161,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	return c, nil
 }
 
+// measureAll measures all sizes, one after another, or reads the figures of earlier runs.
 func measureAll(ctx context.Context, c config, stderr io.Writer) (r *result, err error) {
 	if c.from != "" {
 		return readResults(strings.Split(c.from, ","))
@@ -198,6 +210,7 @@ func measureAll(ctx context.Context, c config, stderr io.Writer) (r *result, err
 	return r, nil
 }
 
+// replicaMain is the main function of a replica.
 func replicaMain(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -27,8 +27,9 @@ func (o *ovn) endpoint() string { return "unix:" + filepath.Join(o.dir, "nb.sock
 // southbound is the address of the Southbound database.
 func (o *ovn) southbound() string { return "unix:" + filepath.Join(o.dir, "sb.sock") }
 
-// startOVN runs all three from a directory whose path is short enough for a socket. The databases
-// have the schemas of the OVN that runs: northd waits for ever for one that lacks a table.
+// startOVN starts databases and northd with their files in dir, whose path must be short enough for a
+// unix socket. The schemas are those of the installed OVN, because northd waits for ever for a
+// database that lacks one of its tables.
 func startOVN(ctx context.Context, dir string) (*ovn, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -85,21 +86,21 @@ func (o *ovn) database(ctx context.Context, name, schema string) (*process.Proce
 	})
 }
 
-// sync waits until northd has done what the Northbound database says.
+// sync waits until northd has processed the Northbound database.
 func (o *ovn) sync(ctx context.Context) error { return o.wait(ctx, "sb") }
 
-// wait waits until northd ("sb"), or northd and the real node ("hv"), have done what the Northbound
-// database says.
-func (o *ovn) wait(ctx context.Context, whom string) error {
+// wait waits until northd (target "sb"), or northd and the real node ("hv"), have processed the
+// Northbound database. The targets are those of ovn-nbctl's option --wait.
+func (o *ovn) wait(ctx context.Context, target string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 
-	_, err := tool(ctx, nil, "ovn-nbctl", "--db="+o.endpoint(), "--no-leader-only", "--wait="+whom, "sync")
+	_, err := tool(ctx, nil, "ovn-nbctl", "--db="+o.endpoint(), "--no-leader-only", "--wait="+target, "sync")
 
 	return err
 }
 
-// tool runs a program and returns what it prints.
+// tool runs a program, with env added to the environment, and returns its output.
 func tool(ctx context.Context, env []string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 

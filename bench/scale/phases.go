@@ -13,25 +13,29 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
+// latencyMetric is the histogram of the time from the first event of an owner to its transaction.
 const latencyMetric = "ovnkube_controller_event_latency_seconds"
 
-// bench holds what runs.
+// bench is the test bench: the simulated cluster, and the processes that run at the moment. The API
+// server runs all the time. Each number of pods has new databases, northd and replicas.
 type bench struct {
 	config
-	out     io.Writer
+	out     io.Writer // progress
 	cluster *cluster
 	api     *api
 	ovn     *ovn
-	leader  *replica
-	starts  int
-	node    *realNode
+	leader  *replica  // the replica that leads, or the only one; nil: none runs
+	starts  int       // replicas so far
+	node    *realNode // nil while it does not run
 }
 
+// say writes a line of progress.
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.out, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
 }
 
-func (b *bench) replica() (*replica, error) {
+// nextReplica starts another replica.
+func (b *bench) nextReplica() (*replica, error) {
 	b.starts++
 
 	return startReplica(replicaOptions{
@@ -39,7 +43,7 @@ func (b *bench) replica() (*replica, error) {
 	})
 }
 
-// used are the CPU seconds of every process since it was started.
+// used returns the CPU seconds of every process since its start, by the process's name.
 func (b *bench) used() (map[string]float64, error) {
 	pids := map[string]int{"northd": b.ovn.northd.PID, "ovsdb-server nb": b.ovn.nb.PID, "ovsdb-server sb": b.ovn.sb.PID}
 	for name, pid := range b.api.pids {
@@ -51,7 +55,7 @@ func (b *bench) used() (map[string]float64, error) {
 	}
 
 	if b.node != nil {
-		pids["ovn-controller"], pids["ovs-vswitchd"] = b.node.daemon.PID, b.node.vswitchd.PID
+		pids["ovn-controller"], pids["ovs-vswitchd"] = b.node.controller.PID, b.node.vswitchd.PID
 	}
 
 	out := map[string]float64{}
@@ -68,7 +72,7 @@ func (b *bench) used() (map[string]float64, error) {
 	return out, nil
 }
 
-// during returns the phase that f is.
+// during calls f, and returns its duration and the CPU seconds that every process used in this time.
 func (b *bench) during(f func() error) (phase, error) {
 	before, err := b.used()
 	if err != nil {
@@ -93,7 +97,7 @@ func (b *bench) during(f func() error) (phase, error) {
 	return p, nil
 }
 
-// measure does everything at one size, on databases of its own.
+// measure runs all phases with this number of pods, on new databases, and returns their figures.
 func (b *bench) measure(ctx context.Context, pods int) (s size, err error) {
 	if err := b.api.addPods(ctx, b.cluster, pods-len(b.cluster.pods), true); err != nil {
 		return s, fmt.Errorf("create pods: %w", err)
@@ -138,12 +142,13 @@ func (b *bench) measure(ctx context.Context, pods int) (s size, err error) {
 	return s, err
 }
 
-// coldSync starts the first replica on an empty database.
+// coldSync starts the first replica on an empty database. Its time ends when the replica is ready. Its
+// CPU seconds end later, when northd has processed all rows (Northd).
 func (b *bench) coldSync(ctx context.Context, s *size) error {
 	took := 0.0
 
 	p, err := b.during(func() (err error) {
-		if b.leader, err = b.replica(); err != nil {
+		if b.leader, err = b.nextReplica(); err != nil {
 			return err
 		}
 
@@ -168,15 +173,14 @@ func (b *bench) coldSync(ctx context.Context, s *size) error {
 	return err
 }
 
-// restart stops the leader and starts another at once.
+// restart stops the leader, and then starts another replica.
 func (b *bench) restart(ctx context.Context, s *size) (err error) {
-	// Gone for good, it gives the lease back: what is measured is not the
-	// lease's time.
+	// A leader that has ended has released the Lease, so the time does not include the Lease's duration.
 	if err := b.leader.Stop(time.Minute); err != nil {
 		return err
 	}
 
-	if b.leader, err = b.replica(); err != nil {
+	if b.leader, err = b.nextReplica(); err != nil {
 		return err
 	}
 
@@ -190,9 +194,9 @@ func (b *bench) restart(ctx context.Context, s *size) (err error) {
 	return err
 }
 
-// standby stops the leader beside one that is ready to take over.
+// standby starts a second replica and, when that is ready to take over, stops the leader.
 func (b *bench) standby(ctx context.Context, s *size) error {
-	next, err := b.replica()
+	next, err := b.nextReplica()
 	if err != nil {
 		return err
 	}
@@ -218,6 +222,7 @@ func (b *bench) standby(ctx context.Context, s *size) error {
 	return err
 }
 
+// takeover returns the figures of a new leader. took is the time until it led and was ready.
 func (b *bench) takeover(ctx context.Context, took time.Duration) (takeover, error) {
 	m, err := b.leader.metrics(ctx)
 	if err != nil {
@@ -229,7 +234,8 @@ func (b *bench) takeover(ctx context.Context, took time.Duration) (takeover, err
 	return takeover{took.Seconds(), u.CPU, transactions(m)}, err
 }
 
-// churn measures under changes, once northd has nothing left to do.
+// churn measures changes at the configured rate. It begins when northd has nothing left to do, and its
+// CPU seconds end when northd has processed the changes.
 func (b *bench) churn(ctx context.Context, s *size) error {
 	if err := b.ovn.sync(ctx); err != nil {
 		return err
@@ -262,7 +268,7 @@ func (b *bench) churn(ctx context.Context, s *size) error {
 	return err
 }
 
-// finite is for JSON, which has no NaN: -1 says that nothing was counted.
+// finite returns f, or -1 for NaN, which JSON cannot represent: nothing was counted.
 func finite(f float64) float64 {
 	if math.IsNaN(f) {
 		return -1
@@ -271,7 +277,8 @@ func finite(f float64) float64 {
 	return f
 }
 
-// allocate starts a replica on a cluster of which n pods have no addresses yet.
+// allocate measures the start of a replica on a cluster in which n pods have no addresses yet. Another
+// replica has written everything else before.
 func (b *bench) allocate(ctx context.Context, n int) (a *alloc, err error) {
 	b.say("allocation of %d pods", n)
 
@@ -280,7 +287,7 @@ func (b *bench) allocate(ctx context.Context, n int) (a *alloc, err error) {
 	}
 	defer func() { err = errors.Join(err, b.stopReplica(), b.ovn.stop()) }()
 
-	if b.leader, err = b.replica(); err != nil {
+	if b.leader, err = b.nextReplica(); err != nil {
 		return nil, err
 	}
 
@@ -296,7 +303,7 @@ func (b *bench) allocate(ctx context.Context, n int) (a *alloc, err error) {
 		return nil, err
 	}
 
-	if b.leader, err = b.replica(); err != nil {
+	if b.leader, err = b.nextReplica(); err != nil {
 		return nil, err
 	}
 

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// realNode measures what one real node, the first, has to do in this cluster.
+// realNode measures one real node, the first of the cluster: its start, its number of flows, a complete
+// recomputation of them, and the time from a change in the API server to the node's flows.
 func (b *bench) realNode(ctx context.Context, s *size) (err error) {
 	if b.probes == 0 {
 		return nil
@@ -32,7 +33,7 @@ func (b *bench) realNode(ctx context.Context, s *size) (err error) {
 	}
 
 	awaitChassis := func() error { return b.ovn.hasChassis(ctx, nodeName(0)) }
-	if err := b.node.daemon.Await(ctx, "ovn-controller", awaitChassis); err != nil {
+	if err := b.node.controller.Await(ctx, "ovn-controller", awaitChassis); err != nil {
 		return err
 	}
 
@@ -60,7 +61,7 @@ func (b *bench) realNode(ctx context.Context, s *size) (err error) {
 		return fmt.Errorf("services: %w", err)
 	}
 
-	if n.Controller, err = readUsage(b.node.daemon.PID); err != nil {
+	if n.Controller, err = readUsage(b.node.controller.PID); err != nil {
 		return err
 	}
 
@@ -84,7 +85,8 @@ func (b *bench) recompute(ctx context.Context, settle func() error) (phase, erro
 	return p, err
 }
 
-// probe makes n changes, one after the other. Change returns how long the node's flows took.
+// probe makes n changes, one after the other. change makes the i-th one and returns the time until the
+// node has its flows.
 func (b *bench) probe(ctx context.Context, n int, change func(ctx context.Context, i int) (time.Duration, error)) (probes, error) {
 	took := make([]float64, n)
 
@@ -113,7 +115,7 @@ func (b *bench) probe(ctx context.Context, n int, change func(ctx context.Contex
 	return probes{Count: n, P50: took[n/2], P99: took[n*99/100], CPU: p.CPU}, nil
 }
 
-// probePod creates a pod on the real node and waits until all its flows are there.
+// probePod creates a pod on the real node and waits until the node has all its flows.
 func (b *bench) probePod(ctx context.Context, i int) (time.Duration, error) {
 	pod, device := b.cluster.podOn(0, true), fmt.Sprint("probe", i)
 	start := time.Now()
@@ -132,8 +134,8 @@ func (b *bench) probePod(ctx context.Context, i int) (time.Duration, error) {
 	return end.Sub(start), err
 }
 
-// probeService changes a Service's endpoints and waits until the real node has done all that the
-// Northbound database says.
+// probeService changes a Service's endpoints, and waits until the controller has written them and the
+// real node has processed the Northbound database.
 func (b *bench) probeService(ctx context.Context, i int) (time.Duration, error) {
 	before, err := b.leader.metrics(ctx)
 	if err != nil {

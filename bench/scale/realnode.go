@@ -19,8 +19,8 @@ import (
 // realNode is a node of the cluster with a real ovs-vswitchd (userspace datapath) and a real
 // ovn-controller. Its network namespace is connected to nothing: only its control plane is measured.
 type realNode struct {
-	dir, netns           string
-	db, vswitchd, daemon *process.Process
+	dir, netns               string
+	db, vswitchd, controller *process.Process // controller: ovn-controller
 }
 
 // env points the tools of OVS and OVN to the node's run directory.
@@ -87,7 +87,7 @@ func (r *realNode) start(ctx context.Context, southbound, name string, monitorAl
 		return err
 	}
 
-	r.daemon, err = r.spawn("ovn-controller", r.socket())
+	r.controller, err = r.spawn("ovn-controller", r.socket())
 
 	return err
 }
@@ -123,8 +123,8 @@ func (r *realNode) flows(ctx context.Context) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// recompute has ovn-controller compute all flows anew, and returns how long that took. Settle waits
-// until the node has nothing left to do.
+// recompute makes ovn-controller compute all flows again, and returns the duration that ovn-controller
+// reports. settle waits until the node has nothing left to do.
 func (r *realNode) recompute(ctx context.Context, settle func() error) (time.Duration, error) {
 	if _, err := r.appctl(ctx, "stopwatch/reset"); err != nil {
 		return 0, err
@@ -153,7 +153,7 @@ func (r *realNode) recompute(ctx context.Context, settle func() error) (time.Dur
 	return time.Duration(ms) * time.Millisecond, err
 }
 
-// plug adds a pod's interface, as its CNI plugin does once the pod has addresses.
+// plug adds a pod's interface to br-int, as the agent does when the pod has addresses.
 func (r *realNode) plug(ctx context.Context, device, port, uid string) error {
 	_, err := r.vsctl(ctx, "--no-wait", "add-port", "br-int", device, "--", "set", "Interface", device, "type=internal",
 		"external_ids:iface-id="+port, "external_ids:iface-id-ver="+uid)
@@ -161,7 +161,8 @@ func (r *realNode) plug(ctx context.Context, device, port, uid string) error {
 	return err
 }
 
-// installed waits until all flows of the interface are in vswitchd and returns when they were.
+// installed waits until ovn-controller reports that all flows of the interface are installed, and
+// returns the time of that report.
 func (r *realNode) installed(ctx context.Context, device string) (time.Time, error) {
 	if _, err := r.vsctl(ctx, "wait-until", "Interface", device, "external_ids:ovn-installed=true"); err != nil {
 		return time.Time{}, err
@@ -180,7 +181,7 @@ func (r *realNode) installed(ctx context.Context, device string) (time.Time, err
 func (r *realNode) stop() error {
 	var errs []error
 
-	for _, p := range []*process.Process{r.daemon, r.vswitchd, r.db} {
+	for _, p := range []*process.Process{r.controller, r.vswitchd, r.db} {
 		if p != nil {
 			errs = append(errs, p.Stop(0))
 		}

@@ -27,10 +27,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// changesBegin tells a replica whose CPU is profiled that from now on it is that of changes.
+// changesBegin is the signal at which a replica ends its CPU profile and begins another one, of the
+// changes.
 const changesBegin = syscall.SIGUSR1
 
-// replica is a controller in a process of its own: this program again.
+// replica is a controller in a process of its own. Its program is that of the bench (replicaRole).
 type replica struct {
 	*process.Process
 	address string // of /metrics and /readyz
@@ -66,7 +67,7 @@ func startReplica(o replicaOptions) (*replica, error) {
 	return r, err
 }
 
-// runController is what a replica runs: the controller as it is shipped.
+// runController runs the controller in a replica's process.
 func runController(ctx context.Context, o replicaOptions, metrics string) error {
 	rest, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -93,9 +94,9 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})))
 }
 
-// profile writes what the process spends its CPU on until stop is called, and what
-// its memory holds then, to files of the directory. From the signal changesBegin on it
-// writes another one of CPU.
+// profile writes profiles of this process to files in dir: of the CPU until stop is called, and of the
+// heap at that time. If the signal changesBegin arrives, it writes both at once, and a second CPU
+// profile of the time after it.
 func profile(dir, name string) (stop func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -135,9 +136,9 @@ func profile(dir, name string) (stop func(), err error) {
 
 func profileHeap(path string) {
 	if file, err := os.Create(path); err == nil {
-		runtime.GC() // the profile is as of the last one
+		runtime.GC() // a heap profile shows the state at the last garbage collection
 
-		_ = pprof.WriteHeapProfile(file) // without a profile the bench is as good
+		_ = pprof.WriteHeapProfile(file) // the measurements do not need it
 		file.Close()
 	}
 }
@@ -158,6 +159,7 @@ func profileCPU(path string) (end func(), err error) {
 	}, nil
 }
 
+// get returns the status and the body of an HTTP response of the replica.
 func (r *replica) get(ctx context.Context, path string) (int, string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.address+path, nil)
 	if err != nil {
@@ -175,14 +177,15 @@ func (r *replica) get(ctx context.Context, path string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-// awaitReady returns how long after its start the database equalled the
-// cluster, and, with leading, this replica led.
-func (r *replica) awaitReady(ctx context.Context, leading bool, since time.Time) (time.Duration, error) {
+// awaitReady waits until the replica is ready: as the leader, when the Northbound database equals the
+// cluster; as a standby, when it can take over. With mustLead, it waits for the leader's readiness. It
+// returns the time that has passed since the given one.
+func (r *replica) awaitReady(ctx context.Context, mustLead bool, since time.Time) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not ready after ten minutes"))
 	defer cancel()
 
 	err := r.Await(ctx, "controller", func() error {
-		if err := r.ready(ctx); err != nil || !leading {
+		if err := r.ready(ctx); err != nil || !mustLead {
 			return err
 		}
 
@@ -195,7 +198,7 @@ func (r *replica) awaitReady(ctx context.Context, leading bool, since time.Time)
 			return errors.New("on standby")
 		}
 
-		return r.ready(ctx) // again: what was ready may have been the standby
+		return r.ready(ctx) // again: the answer above may be that of a standby
 	})
 
 	return time.Since(since), err
@@ -210,7 +213,7 @@ func (r *replica) ready(ctx context.Context) error {
 	return nil
 }
 
-// metrics are all series by name with labels.
+// metrics returns the values of all series of /metrics, by name with labels.
 func (r *replica) metrics(ctx context.Context) (map[string]float64, error) {
 	_, body, err := r.get(ctx, "/metrics")
 	if err != nil {
@@ -233,7 +236,7 @@ func (r *replica) metrics(ctx context.Context) (map[string]float64, error) {
 	return out, nil
 }
 
-// transactions are those that the replica has sent.
+// transactions returns the number of transactions that the replica has sent.
 func transactions(m map[string]float64) float64 {
 	return m[`ovnkube_controller_northbound_transactions_total{result="ok"}`] +
 		m[`ovnkube_controller_northbound_transactions_total{result="error"}`]

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,13 +17,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// bar is one that a size must meet.
+// bar is a limit for a figure, and whether the figure meets it.
 type bar struct {
 	name, want, got string
 	met             bool
 }
 
-// bars are those of the size that has them.
+// bars returns the bars of the main size, and the bar that compares the largest with the smallest size.
 func (r *result) bars() []bar {
 	var out []bar
 
@@ -59,8 +60,8 @@ func takeoverBar(name string, t takeover) bar {
 	}
 }
 
-// finish prints the report, writes it if asked to, and fails for missed bars
-// if asked to.
+// finish prints the document and, with -document, writes it to a file. With -gate, it returns an error
+// for each missed bar.
 func finish(c config, r *result, stdout io.Writer) error {
 	text := document(r)
 	fmt.Fprint(stdout, text)
@@ -82,7 +83,7 @@ func finish(c config, r *result, stdout io.Writer) error {
 	return errors.Join(missed...)
 }
 
-// document returns the report in Markdown. All of it is made from the figures.
+// document returns the page docs/scale.md for the figures.
 func document(r *result) string {
 	var b strings.Builder
 
@@ -157,6 +158,65 @@ func putSizes(put func(string, ...any), r *result) {
 	}
 }
 
+// table writes the head of a Markdown table.
+func table(put func(format string, args ...any), columns ...string) {
+	put("| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+}
+
+// putNodes writes the table that compares numbers of nodes and platforms. It writes nothing if only one
+// was measured.
+func putNodes(put func(format string, args ...any), r *result) {
+	rows := r.sideBySide()
+	if len(rows) == 0 {
+		return
+	}
+
+	put("\n## By number of nodes and platform\n\n")
+	table(put, "nodes", "OVN", "pods", "cold sync", "until northd is done", "restart", "p50 / p99", "our CPU: cold sync", "a change", "ours / northd's", "memory (peak)", "NB, SB memory", "load")
+
+	for _, row := range rows {
+		s := row.size
+		put("| %d | %s | %d | %.1f s | %.1f s | %.1f s | %.1f / %.1f ms | %.1f s | %.0f µs | %.1f, %.1f %% | %.0f (%.0f) MB | %.0f, %.0f MB | %.1f |\n",
+			row.Nodes, row.ovnVersion(), s.Pods, s.Sync.Seconds, s.Northd, s.Restart.Seconds, s.Churn.P50, s.Churn.P99, s.Sync.CPU["controller"], s.Churn.perChange(),
+			100*s.Sync.share(), 100*s.Churn.share(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.SBMemory, s.Load)
+	}
+}
+
+// putRealNode writes the tables of the real node. It writes nothing without runs to compare.
+func putRealNode(put func(format string, args ...any), r *result) {
+	rows := slices.DeleteFunc(r.sideBySide(), func(row compared) bool { return row.Node == nil })
+	if len(rows) == 0 {
+		return
+	}
+
+	put("\n## One real node\n\n")
+	put("One node of the cluster has a real ovn-controller and a real ovs-vswitchd with the userspace datapath, set up as an agent does. ")
+	put("The chassis and port bindings of the others are written for them. \"Ready\" is from the start of its daemons until it has all flows.\n\n")
+	table(put, "nodes", "OVN", "flows", "ovn-controller", "ovs-vswitchd", "ready", "recompute", "its CPU", "load")
+
+	for _, row := range rows {
+		n := row.Node
+		put("| %d | %s | %d | %.0f MB | %.0f MB | %.1f s | %.2f s | %.2f s | %.1f |\n",
+			row.Nodes, row.ovnVersion(), n.Flows, n.Controller.RSS, n.Vswitchd.RSS, n.Settle, n.Recompute.Seconds, n.Recompute.CPU["ovn-controller"], row.Load)
+	}
+
+	put("\nA change, one at a time: from the request to the API server until the node has all its flows. ")
+	put("A pod is created on the real node, which has it when ovn-controller reports its flows installed. ")
+	put("Of a Service the endpoints change; the end is what `ovn-nbctl --wait=hv sync` reports, whose own work is in its figures. ")
+	put("CPU is per change.\n\n")
+	table(put, "nodes", "OVN", "change", "number", "p50 / p99", "northd", "ovn-controller", "ovs-vswitchd", "controller", "load")
+
+	for _, row := range rows {
+		for _, c := range []struct {
+			name string
+			probes
+		}{{"pod", row.Node.Pods}, {"endpoints", row.Node.Services}} {
+			put("| %d | %s | %s | %d | %.0f / %.0f ms | %.0f ms | %.1f ms | %.1f ms | %.1f ms | %.1f |\n",
+				row.Nodes, row.ovnVersion(), c.name, c.Count, c.P50, c.P99, c.CPU["northd"], c.CPU["ovn-controller"], c.CPU["ovs-vswitchd"], c.CPU["controller"], row.Load)
+		}
+	}
+}
+
 // putLegend explains the tables above it.
 func putLegend(put func(string, ...any)) {
 	put("\nCold sync is from the start of the process on an empty database until `/readyz` is 200; restart likewise on a database that is right already; ")
@@ -211,7 +271,7 @@ func describe(ctx context.Context, a *api) machine {
 	return m
 }
 
-// keepLogs copies what the processes said to where it can be read.
+// keepLogs copies the logs of all processes, so that they can be read after a failure.
 func keepLogs(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err

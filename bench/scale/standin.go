@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// The nodes that are not real have no ovn-controller. What it would write to the Southbound database
-// is written for it: its chassis, and that it has bound its ports. Without them the real node would
-// have no tunnels and no flows for other nodes' pods.
+// The other nodes are stand-ins: they have no ovn-controller, so the bench writes its rows of the
+// Southbound database, the chassis and the bindings of ports. Without them, the real node would have
+// neither tunnels to other nodes nor flows for their pods.
 
 // standinChassis writes the chassis of all nodes but the real one, which is the first.
 func (o *ovn) standinChassis(ctx context.Context, c *cluster) error {
@@ -27,7 +27,7 @@ func (o *ovn) standinChassis(ctx context.Context, c *cluster) error {
 	return err
 }
 
-// standinBindings binds all ports of nodes that are not real to their chassis.
+// standinBindings binds all ports of stand-ins to their chassis.
 func (o *ovn) standinBindings(ctx context.Context) error {
 	text, err := tool(ctx, nil, "ovn-sbctl", "--db="+o.southbound(), "--bare", "--columns=_uuid,name", "list", "Chassis")
 	if err != nil {
@@ -48,9 +48,9 @@ func (o *ovn) standinBindings(ctx context.Context) error {
 
 		port := []any{"map", [][]string{{"distributed-port", "rtos-" + name}}}
 		for _, where := range [][]any{
-			{[]any{"requested_chassis", "==", uuid}},
-			{[]any{"type", "==", "l3gateway"}, []any{"options", "includes", gateway}},
-			{[]any{"type", "==", "chassisredirect"}, []any{"options", "includes", port}},
+			{[]any{"requested_chassis", "==", uuid}},                                     // pods
+			{[]any{"type", "==", "l3gateway"}, []any{"options", "includes", gateway}},    // gateway router
+			{[]any{"type", "==", "chassisredirect"}, []any{"options", "includes", port}}, // cluster router
 		} {
 			request = append(request, map[string]any{"op": "update", "table": "Port_Binding", "where": where, "row": bound})
 		}
@@ -69,7 +69,7 @@ func (o *ovn) standinBindings(ctx context.Context) error {
 	return err
 }
 
-// hasChassis fails while the database lacks the chassis.
+// hasChassis returns an error while the database lacks the chassis.
 func (o *ovn) hasChassis(ctx context.Context, name string) error {
 	text, err := tool(ctx, nil, "ovn-sbctl", "--db="+o.southbound(), "--bare", "--columns=name", "find", "Chassis_Private", "name="+name)
 	if err == nil && text != name {

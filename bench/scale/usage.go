@@ -2,7 +2,7 @@ package main
 
 import "github.com/prometheus/procfs"
 
-// usage is what a process has used since it was started.
+// usage is the CPU time of a process since its start, and its memory.
 type usage struct {
 	CPU     float64 `json:"cpu_s"`
 	RSS     float64 `json:"rss_mb"`
