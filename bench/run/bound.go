@@ -22,13 +22,14 @@ const (
 	// boundTests are the tests that write it. test/vm/suite divides the text at each "|".
 	boundTests  = "^shortcuts$/^policy, agent alive$|^shortcuts$/^policy, agent dead$"
 	lease       = 1000 // of a shortcut, in milliseconds
-	fewestTries = 20   // the test refuses fewer
+	fewestTries = 20   // the test requires at least this number
 )
 
 // bound measures how long a connection with a shortcut lasts after OVS has begun to drop its packets
-// because of a policy. It runs the end-to-end test of that in the VM, in layout direct, for so many
-// connections with each kind of policy, with the agent alive and with the agent dead. It needs root and
-// bin/, and waits for the VM if another process has it. It leaves build/bench/bound.txt.
+// because of a policy. It runs the end-to-end test in the VM, in layout direct. The test ends -tries
+// connections for each kind of policy (egress and ingress) and each state of the agent (alive and
+// dead). bound needs root and bin/, waits for the VM if another process has it, and writes
+// build/bench/bound.txt.
 func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bound", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -59,7 +60,7 @@ func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 
-	if err := boundMeasured(r.Measures, *tries); err != nil {
+	if err := checkBound(r.Measures, *tries); err != nil {
 		return err
 	}
 
@@ -68,7 +69,7 @@ func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return write(&r, *out, *keep)
 }
 
-// measureBound returns what the test has written.
+// measureBound runs the test and returns the results that it has written, in Go's benchmark format.
 func measureBound(ctx context.Context, tries int, stderr io.Writer) (string, error) {
 	work, err := scratch.Make("bound")
 	if err != nil {
@@ -94,8 +95,8 @@ func measureBound(ctx context.Context, tries int, stderr io.Writer) (string, err
 	return string(text) + "PASS\n", nil // as go test does, after whole results
 }
 
-// boundMeasured returns an error unless there are so many connections of each kind.
-func boundMeasured(measures []results.Measure, tries int) error {
+// checkBound returns an error unless the measures have at least tries connections of each kind.
+func checkBound(measures []results.Measure, tries int) error {
 	var errs []error
 
 	for _, policy := range []string{"egress", "ingress"} {
@@ -118,7 +119,8 @@ func boundMeasured(measures []results.Measure, tries int) error {
 	return errors.Join(errs...)
 }
 
-// boundTable returns a table with a line for each kind.
+// boundTable returns a table with a line for each kind: how many connections ended within the lease, and
+// percentiles of their times.
 func boundTable(measures []results.Measure) string {
 	var b strings.Builder
 	b.WriteString("| kind | connections | within 1 s | median | 95 % | longest |\n|---|---:|---:|---:|---:|---:|\n")

@@ -15,17 +15,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// sweep is a set of tests and variants at several sizes.
+// sweep measures tests of some variants with several sizes, for example numbers of connections.
 type sweep struct {
-	of, flag string // the flag of the harness
+	of, flag string // the name of the size, and the flag of the harness that sets it
 	sizes    []int
 	variants []string
 	tests    []string
 }
 
-// sweeps returns the sweeps: host connections up to the available ports and addresses, pod
-// connections up to the SNAT ports towards one remote, and many more than the table of shortcuts has
-// room for; and Services.
+// sweeps returns the sweeps: connections of the host, as many as it has ports and addresses for;
+// connections of pods, as many as there are SNAT ports towards one peer, and many more than the table
+// of shortcuts has room for; and Services.
 func sweeps() []sweep {
 	return []sweep{
 		{"connections", "-flows", []int{1, 1000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},
@@ -56,7 +56,7 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 		return err
 	}
 
-	c.timeout = max(c.timeout, 30*time.Minute) // a million connections
+	c.timeout = max(c.timeout, 30*time.Minute) // for a million connections
 	if r.Sweeps, err = measureSweeps(ctx, c, harness, stderr); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func pointsOf(of string, sizes []int, rows []bench.Row) ([]bench.Point, error) {
 	return points, nil
 }
 
-// shortTests returns CI's tests in the harness's syntax.
+// shortTests returns the tests of CI, as the harness's flag -tests takes them: NAME/FAMILY.
 func shortTests() []string {
 	var tests []string
 

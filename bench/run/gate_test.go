@@ -51,18 +51,18 @@ func accepted(t *testing.T) *bench.Baseline {
 // CI relies on this: a worse ratio fails, and so does a gate without its self-test.
 func TestGateFile(t *testing.T) {
 	b, rows := accepted(t), []bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, 10200)}
-	if err := gate(b, rows, []bench.Row{row(bench.Planted, 10200*1.03)}); err != nil {
+	if err := checkGate(b, rows, []bench.Row{row(bench.Planted, 10200*1.03)}); err != nil {
 		t.Error(err)
 	}
 
-	if err := gate(nil, nil, nil); err != nil {
+	if err := checkGate(nil, nil, nil); err != nil {
 		t.Errorf("no gate asked for: %v", err)
 	}
 
 	for what, err := range map[string]error{
-		"is 1.0404, was 1.0200": gate(b, []bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, 10404)}, []bench.Row{row(bench.Planted, 10404*1.03)}),
-		"0 planted rows":        gate(b, rows, nil),
-		"want 3 %":              gate(b, rows, []bench.Row{row(bench.Planted, 10200)}),
+		"is 1.0404, was 1.0200": checkGate(b, []bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, 10404)}, []bench.Row{row(bench.Planted, 10404*1.03)}),
+		"0 planted rows":        checkGate(b, rows, nil),
+		"want 3 %":              checkGate(b, rows, []bench.Row{row(bench.Planted, 10200)}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("want %q, got %v", what, err)
@@ -71,7 +71,7 @@ func TestGateFile(t *testing.T) {
 }
 
 // A random excess is forgiven once, a regression is not.
-func TestExcessIsMeasuredAgain(t *testing.T) {
+func TestRemeasure(t *testing.T) {
 	b := accepted(t)
 
 	for _, tt := range []struct {
@@ -87,7 +87,7 @@ func TestExcessIsMeasuredAgain(t *testing.T) {
 	} {
 		asked := false
 
-		rows, err := again([]bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, tt.first), row(bench.Planted, tt.first*1.03)}, bench.ShortBars(), b, func(variants []string) ([]bench.Row, error) {
+		rows, err := remeasure([]bench.Row{row(bench.NoOVS, 10000), row(bench.Shortcuts, tt.first), row(bench.Planted, tt.first*1.03)}, bench.ShortBars(), b, func(variants []string) ([]bench.Row, error) {
 			asked = true
 
 			if !slices.Equal(variants, []string{bench.NoOVS, bench.Shortcuts}) {
@@ -100,8 +100,8 @@ func TestExcessIsMeasuredAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		rows, planted := apart(rows)
-		if err := gate(b, rows, planted); asked != tt.asked || (err == nil) != tt.passes {
+		rows, planted := separatePlanted(rows)
+		if err := checkGate(b, rows, planted); asked != tt.asked || (err == nil) != tt.passes {
 			t.Errorf("%s: asked %t, %v", tt.name, asked, err)
 		}
 	}

@@ -1,30 +1,34 @@
-// Command run measures, and makes of the measurements what people read:
+// Command run runs the project's benchmarks, keeps their results and writes the documents about them:
 //
-//	go run ./bench/run [packets] [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
-//	go run ./bench/run -full [-keep]
-//	go run ./bench/run -profile docs/profile.md
-//	go run ./bench/run native [-count 5] [-keep]
-//	go run ./bench/run watched [-batches 10] [-count 5] [-keep]
-//	go run ./bench/run bound [-tries 100] [-keep]
-//	go run ./bench/run accept -reason 'why the figures may be what they are' [-run build/bench/packets.txt]
-//	go run ./bench/run documents
+//		go run ./bench/run [packets] [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
+//		go run ./bench/run -full [-keep]
+//		go run ./bench/run -profile docs/profile.md
+//		go run ./bench/run native [-count 5] [-keep]
+//		go run ./bench/run watched [-batches 10] [-count 5] [-keep]
+//		go run ./bench/run bound [-tries 100] [-keep]
+//		go run ./bench/run accept -reason 'why the figures may be what they are' [-run build/bench/packets.txt]
+//		go run ./bench/run documents
 //
-// The packet path boots the test VM once for each variant, two VMs at a time, lets bench/harness
-// measure there, writes the run with a report, prints the table and fails if a bar is missed. It
-// leaves the run (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI.
-// With -full it measures Linux 6.1, and what grows with connections and Services. With -profile it
-// shows where the instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three
-// minutes. Native and watched run Go benchmarks, here and in the VM. Bound runs an end-to-end test
-// in the VM, and measures how long shortcuts last after a policy has forbidden their connection.
-// Accept moves the gate's baseline. Documents writes the documents from the newest kept runs.
+//	  - packets measures the packet path. It boots the test VM once for each variant, two VMs at a
+//	    time, in which bench/harness measures. It writes packets.txt and report.md to build/bench,
+//	    prints the table, and fails if a bar is missed. With -baseline, it is the gate of CI.
+//	  - -full measures Linux 6.1, and how the cost grows with connections and Services.
+//	  - -profile shows where the instructions go, by the plugin bench/stacks in qemu. It needs gcc, and
+//	    takes two to three minutes.
+//	  - native and watched run Go benchmarks, native on this machine, watched in the VM.
+//	  - bound runs an end-to-end test in the VM. It measures how long shortcuts last after a policy has
+//	    forbidden their connection.
+//	  - accept replaces the baseline of the gate.
+//	  - documents writes the documents from the newest kept runs.
 //
-// Runs are in Go's benchmark format. Two of them are compared by benchstat:
+// With -keep, a run is kept in bench/results. Runs are in Go's benchmark format, so benchstat compares
+// two of them:
 //
 //	go tool benchstat -table kind,cpu,pkg BEFORE.txt AFTER.txt
 //
-// It must be started in the module's top directory, as `make bench` does. The packet path needs
-// qemu and OVS, changes nothing on the machine but the cache of test/vm, and takes about half a
-// minute of a core for each variant.
+// The command must run in the module's top directory, as `make bench` does. The packet path needs qemu
+// and OVS, and takes about half a minute of a core for each variant. It changes nothing on the machine
+// except the cache of test/vm.
 package main
 
 import (
@@ -45,7 +49,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
-	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
 )
@@ -71,7 +74,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
 	switch name {
 	case "packets":
-		return run(ctx, args, stdout, stderr)
+		return packetPath(ctx, args, stdout, stderr)
 	case "native":
 		return native(ctx, args, stdout, stderr)
 	case "watched":
@@ -87,20 +90,23 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return fmt.Errorf("parse arguments: %q is none of packets, native, watched, bound, accept, documents", name)
 }
 
+// config holds the flags of the packet path.
 type config struct {
-	kernel   string
-	variants []string
-	tests    []string // empty: all
-	boots    int
-	seed     int
-	out      string
-	keep     bool          // also in bench/results
-	baseline string        // what the rows must not be worse than; "": nothing
-	short    bool          // only what CI measures
-	full     bool          // other kernels and sizes instead
+	kernel   string        // of the guest
+	variants []string      // of bench.AllVariants
+	tests    []string      // of bench.Tests, or NAME/FAMILY; empty: all
+	boots    int           // of each variant
+	seed     int           // of the clients' ports in the first boot
 	timeout  time.Duration // of one boot
-	together int           // VMs at once
-	profile  string        // Markdown to put profiles into, instead of measuring all; "" = none
+	together int           // VMs at the same time
+
+	short    bool   // measure only the rows of CI
+	full     bool   // measure other kernels and sizes instead
+	profile  string // Markdown file to write profiles to, instead of measuring; "": none
+	baseline string // file of the baseline, which the ratios must not exceed; "": none
+
+	out  string // directory of the results
+	keep bool   // keep the run in bench/results, too
 }
 
 // bars returns the bars that a run checks.
@@ -164,7 +170,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	return c, err
 }
 
-// chosen splits a list and checks that all elements are known.
+// chosen splits the list of the flag -variants or -tests, and checks that all words are known. what is
+// the singular of the flag's name.
 func chosen(what, list string, all []string) ([]string, error) {
 	some := strings.Split(list, ",")
 	for _, name := range some {
@@ -176,7 +183,9 @@ func chosen(what, list string, all []string) ([]string, error) {
 	return some, nil
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// packetPath is the command packets: the packet path, or with flags its profiles or the full
+// measurement.
+func packetPath(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c, err := parse(args, stderr)
 	if err != nil {
 		return err
@@ -217,104 +226,3 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // cache returns the directory of platforms and test kernels, as test/vm has it.
 func cache() string { return cmp.Or(os.Getenv("OVN_EBPF_CACHE"), "/var/cache/ovn-ebpf") }
-
-// measure runs the packet path: a run, its report, and the gate.
-func measure(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
-	r := results.Describe(ctx, results.Packets)
-	r.Seed, r.Boots = c.seed, c.boots
-
-	var accepted *bench.Baseline
-
-	if c.baseline != "" {
-		var err error
-		if accepted, err = bench.ReadBaseline(c.baseline); err != nil {
-			return err
-		}
-
-		if accepted.Platform != "" && accepted.Platform != r.Platform {
-			return fmt.Errorf("compare with baseline: it is of platform %s, this is %s", accepted.Platform, r.Platform)
-		}
-	}
-
-	rows, samples, err := packets(ctx, c, harness, stderr)
-	if err != nil {
-		return err
-	}
-
-	if rows, err = again(rows, c.bars(), accepted, func(variants []string) ([]bench.Row, error) {
-		fmt.Fprintf(stderr, "bench: over a limit, once more: %s\n", strings.Join(variants, ", "))
-
-		c := c
-		c.variants, c.seed = variants, c.seed+c.boots
-		rows, _, err := packets(ctx, c, harness, stderr)
-
-		return rows, err
-	}); err != nil {
-		return err
-	}
-
-	r.Rows, rows = apart(rows)
-	if accepted == nil { // what was measured once more is not among the samples
-		r.Samples = samples
-	}
-
-	if err := save(c, &r, "report.md"); err != nil {
-		return err
-	}
-
-	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM, platform %s (%s):\n\n%s\nReport: %s\n",
-		r.Rows[0].Kernel, r.Platform, r.Versions, bench.Table(r.Rows, c.bars()), filepath.Join(c.out, "report.md"))
-
-	return errors.Join(bench.Gate(r.Rows, c.bars()), gate(accepted, r.Rows, rows))
-}
-
-// apart separates measured from planted rows.
-func apart(rows []bench.Row) (measured, planted []bench.Row) {
-	for _, r := range rows {
-		if r.Variant == bench.Planted {
-			planted = append(planted, r)
-		} else {
-			measured = append(measured, r)
-		}
-	}
-
-	return measured, planted
-}
-
-// again measures the variants over a limit once more, each with the variant that it is compared
-// with. It returns the rows of that run if they are within all limits: a regression persists.
-func again(rows []bench.Row, bars []bench.Bar, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
-	measured, _ := apart(rows)
-
-	variants := bench.Suspects(measured, bars, accepted)
-	if len(variants) == 0 {
-		return rows, nil
-	}
-
-	second, err := measure(variants)
-	if err != nil {
-		return nil, err
-	}
-
-	replaced := bench.Replace(rows, second)
-
-	measured, _ = apart(replaced)
-	if len(bench.Suspects(measured, bars, accepted)) > 0 {
-		return rows, nil
-	}
-
-	return replaced, nil
-}
-
-// gate checks the rows against the baseline, if any, and the gate against the planted row.
-func gate(b *bench.Baseline, rows, planted []bench.Row) error {
-	if b == nil {
-		return nil
-	}
-
-	if len(planted) != 1 {
-		return fmt.Errorf("check the gate: %d planted rows, want 1", len(planted))
-	}
-
-	return errors.Join(b.Check(rows), b.CheckPlanted(rows, planted[0]))
-}

@@ -102,7 +102,7 @@ func TestBoundTable(t *testing.T) {
 	}
 }
 
-func TestBoundMeasured(t *testing.T) {
+func TestCheckBound(t *testing.T) {
 	both := "BenchmarkBound/policy=egress/agent=alive 1 7 ms/end\nBenchmarkBound/policy=ingress/agent=alive 1 7 ms/end\n"
 
 	alive, err := results.ParseGo("test/e2e", both+"PASS\n")
@@ -111,7 +111,7 @@ func TestBoundMeasured(t *testing.T) {
 	}
 
 	want := "Bound/policy=egress/agent=dead: 0 connections, want 1\nBound/policy=ingress/agent=dead: 0 connections, want 1"
-	if err := boundMeasured(alive, 1); err == nil || err.Error() != want {
+	if err := checkBound(alive, 1); err == nil || err.Error() != want {
 		t.Errorf("without a dead agent: %v, want %s", err, want)
 	}
 
@@ -120,12 +120,12 @@ func TestBoundMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := boundMeasured(all, 1); err != nil {
+	if err := checkBound(all, 1); err != nil {
 		t.Error(err)
 	}
 
-	if err := boundMeasured(all, 2); err == nil {
-		t.Error("boundMeasured accepts one connection of each kind instead of two")
+	if err := checkBound(all, 2); err == nil {
+		t.Error("checkBound accepts one connection of each kind instead of two")
 	}
 }
 

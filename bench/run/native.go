@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// suite is the benchmarks of some packages, and how long each takes at least.
+// suite is a set of packages whose benchmarks run with the same -benchtime.
 type suite struct {
 	packages []string
 	time     string
@@ -22,11 +22,13 @@ func suites() []suite {
 	}
 }
 
-// native runs the packages' Go benchmarks on this machine, several times each: what a program takes
-// for a packet (BPF_PROG_TEST_RUN) and the sockets' programs for a call; reading all counters, and
-// a whole scrape; a whole agent's memory; bringing the gateway's and the sockets' tables in line;
-// the flows of the OpenFlow backend; wiring a pod, as CNI ADD does; planning, and committing to a
-// real ovsdb-server. It needs root. It leaves build/bench/native.txt.
+// native runs the packages' Go benchmarks on this machine, several times each, and writes
+// build/bench/native.txt. It needs root. The benchmarks measure:
+//
+//   - the eBPF programs: of the gateway for a packet (BPF_PROG_TEST_RUN), of sockets for a system call
+//   - the agent: its memory, a read of all counters, a scrape, updates of the gateway's and the
+//     sockets' tables, the flows of the OpenFlow backend, and a pod's interface (CNI ADD)
+//   - the controller: planning, and commits to a real ovsdb-server
 func native(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("native", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -16,7 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// comparison compares variants in a test: from the base of a bar to its variant.
+// comparison compares the profiles of variants in a test. The first variant is the base of a bar, and
+// the last one the variant that must meet it.
 type comparison struct {
 	test     string
 	variants []string
@@ -34,10 +35,10 @@ var comparisons = []comparison{
 	{bench.NodePortRemote, []string{bench.OVNKOnOVN, bench.EBPFOnOVN}},
 }
 
-// profile boots the VM for each compared variant, counts there, and writes the comparisons to the
-// document and all stacks to profile.json beside the rows.
+// profile boots the VM with the counting plugin for each compared variant. It writes the comparisons to
+// the document of -profile, and all stacks to profile.json in the directory of results.
 func profile(ctx context.Context, c config, dir, harness string, stderr io.Writer) error {
-	if err := counter(ctx, dir); err != nil {
+	if err := buildCounter(ctx, dir); err != nil {
 		return err
 	}
 
@@ -69,7 +70,7 @@ func profile(ctx context.Context, c config, dir, harness string, stderr io.Write
 			return fmt.Errorf("profile %s: decode: %w", v, err)
 		}
 
-		if err := counted(dir, got); err != nil {
+		if err := addStacks(dir, got); err != nil {
 			return fmt.Errorf("profile %s: %w", v, err)
 		}
 
@@ -88,9 +89,9 @@ func profile(ctx context.Context, c config, dir, harness string, stderr io.Write
 	return embed(c.profile, text)
 }
 
-// counter builds the counting plugin, and a wrapper with which test/vm/run starts qemu, found
+// buildCounter builds the counting plugin, and a wrapper with which test/vm/run starts qemu, found
 // through PATH. Plugin and guest write to dir.
-func counter(ctx context.Context, dir string) error {
+func buildCounter(ctx context.Context, dir string) error {
 	if err := missing([]tool{{"gcc", "gcc"}}, exec.LookPath); err != nil {
 		return err
 	}
@@ -121,9 +122,9 @@ func counter(ctx context.Context, dir string) error {
 
 func stacksFile(dir string) string { return filepath.Join(dir, "stacks") }
 
-// counted fills in the stacks of the last boot's profiles, and checks that they cover the harness's
-// measurement.
-func counted(dir string, profiles []bench.Profile) error {
+// addStacks adds the counted stacks to the profiles of the last boot, and checks that their sums agree
+// with the harness's measurement.
+func addStacks(dir string, profiles []bench.Profile) error {
 	text, err := os.ReadFile(filepath.Join(dir, "kallsyms"))
 	if err != nil {
 		return fmt.Errorf("read symbols: %w", err)

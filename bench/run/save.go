@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// write writes the run, and also puts it into bench/results if it is to be kept.
+// write writes the run to path, and with keep also to bench/results.
 func write(r *results.Run, path string, keep bool) error {
 	err := r.Write(path)
 	if err == nil && keep {
@@ -19,7 +19,7 @@ func write(r *results.Run, path string, keep bool) error {
 	return err
 }
 
-// save writes the run, and its report under that name.
+// save writes the run to the directory of results, and its report to the file name there.
 func save(c config, r *results.Run, name string) error {
 	if err := write(r, filepath.Join(c.out, r.Kind+".txt"), c.keep); err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
 )
 
-// watched measures what counting, and a monitor, cost a packet, in instructions: it runs
-// BenchmarkWatched of package bpf in the VM. It needs root, and waits for the VM if another process
-// has it. It leaves build/bench/watched.txt.
+// watched measures how many instructions counting and a monitor add to a packet. It runs
+// BenchmarkWatched of package bpf in the VM, and writes build/bench/watched.txt. It needs root, and
+// waits for the VM if another process has it.
 func watched(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("watched", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -69,7 +69,7 @@ func measureWatched(ctx context.Context, batches, count int, stderr io.Writer) (
 		"-test.benchtime", fmt.Sprintf("%dx", batches), "-test.count", fmt.Sprint(count), "-test.timeout", "30m")
 }
 
-// output runs a command, and returns what it prints. Its errors go to stderr as they come.
+// output runs a command and returns its standard output. Its standard error goes to stderr.
 func output(ctx context.Context, stderr io.Writer, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
