@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// bridged is ours in layout bridged: the uplink is a port of breth0, which has the node's
-// addresses. The programs pass the host's packets around OVS.
+// bridged is this project's gateway in layout bridged: the uplink is a port of breth0, which has the
+// node's addresses. The programs redirect the host's packets past OVS.
 type bridged struct{ ebpf }
 
 func (b *bridged) traits() traits {
@@ -53,11 +53,11 @@ func (b *bridged) setup(ctx context.Context) error {
 		return err
 	}
 
-	return b.attached()
+	return b.checkAttached()
 }
 
-// bridgedHost creates breth0 with the uplink as a port and the node's addresses, and br-int beside
-// it. The settings of breth0 are added to its MAC address.
+// bridgedHost creates breth0 with the uplink as a port and the node's addresses, and br-int beside it.
+// settings are further columns of breth0's row, for ovs-vsctl. snatPorts is as in integration.
 func (o ovs) bridgedHost(ctx context.Context, settings, snatPorts string) error {
 	if err := o.start(ctx); err != nil {
 		return err

@@ -1,23 +1,31 @@
-// Command harness runs inside the test VM, on one CPU whose nanoseconds are
-// instructions (test/vm/run -i), and measures one variant of a node's network:
+// Command harness runs inside the test VM and measures one variant of a node's network:
 //
 //	harness -variant ebpf
 //
-// It builds the network out of three network namespaces: node (the host under test, with its uplink
-// eth0, and what the variant puts beside it), pod (a pod of this node) and outside (a machine on
-// the uplink's wire, which is also the far end of the overlay). One locked thread holds all
-// sockets, so that every send runs the whole path inline, down to the receiving socket; it counts a
-// batch of operations over 16 flows at a time, and the median of the batches is the result.
-// Neighbours are static, the datapath's flows are dropped before every test, and warm-up batches
-// come first.
+// The VM has one CPU whose nanoseconds are instructions (test/vm/run -i). So the time of an operation
+// is its number of instructions.
 //
-// The harness verifies each variant: it checks its parts before the tests, and after each test the
-// increase of its counters, at the place where the variant handles the test's packets. Otherwise it
-// reports no result.
+// The network has three namespaces: node (the host under test, with its uplink eth0 and what the
+// variant adds), pod (a pod of this node), and outside (a machine on the uplink's wire, which is also
+// the far end of the overlay). One locked thread holds all sockets, so that every send runs the whole
+// path inline, down to the receiving socket. The harness counts batches of operations, which rotate
+// over 16 flows, and the median of the batches is the result. Neighbours are static, the datapath's
+// flows are deleted before every test, and warm-up batches are not counted.
 //
-// A variant is a type with setup, watch and traits, and a line in newVariant (main.go). One whose ovs
-// is onOVN has real OVN behind breth0's patch port (ovn.go): northd and two chassis, of which the
-// machine outside is one.
+// The harness also verifies that a variant is what it claims. It checks its parts before the tests.
+// After each test, it checks how much the counters have increased where the variant handles the
+// test's packets. If a check fails, there is no result.
+//
+// To read it, begin with measurement.run in main.go. The other files are:
+//
+//   - measure.go: a test, its batches, and what it expects of counters
+//   - ops.go, tcp.go, socket.go: the operations, on raw system calls
+//   - netns.go: the three namespaces, and addresses
+//   - ovs.go, ovn.go: Open vSwitch, with a few flows in the place of OVN's, or with real OVN: northd
+//     and two chassis, one of which is the machine outside
+//   - linux.go, helper.go, ebpf.go, bridged.go, openflow.go, ovnk.go, overlay.go: the variants. Each is
+//     a type with the methods of variant, and has a line in newVariant.
+//   - counter_amd64.s: the instruction counter, and marks for bench/stacks (profile.go)
 //
 // The rows go to standard output as bench.Row, progress to standard error.
 package main

@@ -20,20 +20,21 @@ import (
 
 const pinDir = "/sys/fs/bpf/ovn-ebpf"
 
-// ebpf is ours in layout direct: the uplink belongs to the host, breth0 has only its LOCAL port and
-// the patch, and the programs hand over OVN's packets. It runs as shipped: both families, a
-// secondary address, NodePorts, counters.
+// ebpf is this project's gateway in layout direct: the uplink belongs to the host, breth0 has only its
+// LOCAL port and the patch, and the programs redirect OVN's packets between them. Like a real node, it
+// has both IP families, a secondary address, NodePorts and counters.
 type ebpf struct {
 	ovs      ovs
 	log      *slog.Logger
-	gateway  *bpf.Gateway
-	sock     *bpf.Sock
-	layout   verdict.Layout
-	services int
-	open     func(bpf.Options) (*bpf.Gateway, error) // nil: bpf.Open
+	services int // Services that the node has
 
-	shortcuts bool          // established connections of the pod go past OVS
-	lease     time.Duration // of shortcuts; 0: as shipped; below 0: none is ever valid
+	gateway *bpf.Gateway
+	sock    *bpf.Sock // nil until a test needs the translation of Services
+	layout  verdict.Layout
+	open    func(bpf.Options) (*bpf.Gateway, error) // nil: bpf.Open
+
+	shortcuts bool          // established connections of the pod bypass OVS
+	lease     time.Duration // of shortcuts; 0: the default; below 0: a shortcut is never valid
 }
 
 func (e *ebpf) traits() traits {
@@ -97,7 +98,7 @@ func (e *ebpf) setup(ctx context.Context) error {
 	return errors.Join(e.check(ctx), e.ovs.reached(ctx))
 }
 
-// attach loads the programs and fills their tables.
+// attach loads the programs, fills their tables, and attaches them. It runs in the node's namespace.
 func (e *ebpf) attach() error {
 	uplink, err := net.InterfaceByName("eth0")
 	if err != nil {
@@ -160,9 +161,9 @@ func (e *ebpf) attachPod() error {
 	})
 }
 
-// translate enables the translation of Services for host sockets, one of which is the test's. It
-// runs late, so that earlier tests are not affected.
-func (e *ebpf) translate(ctx context.Context) error {
+// translateServices enables the translation of Services for host sockets. The first Service is that of
+// the test service_tcp_crr. It runs just before this test, so that earlier ones are not affected.
+func (e *ebpf) translateServices(ctx context.Context) error {
 	const cgroup = "/run/cgroup2"
 	if _, err := command(ctx, "mkdir -p "+cgroup+"; mount -t cgroup2 none "+cgroup, "sh", "-e"); err != nil {
 		return err
@@ -214,7 +215,7 @@ func hostAddrs(devices ...*net.Interface) map[netip.Addr]verdict.AddrKind {
 	return addrs
 }
 
-// nodePorts returns this number of frontends plus the tests' ones, in both families, TCP and UDP.
+// nodePorts returns about count frontends, and those of the tests, for TCP and UDP in both families.
 func nodePorts(count int) map[verdict.ServiceKey]verdict.ServiceOwner {
 	ports := make(map[verdict.ServiceKey]verdict.ServiceOwner)
 
@@ -251,7 +252,7 @@ func (e *ebpf) check(ctx context.Context) error {
 		return fmt.Errorf("check: breth0 has ports %v, want the patch alone", ports)
 	}
 
-	if err := e.attached(); err != nil {
+	if err := e.checkAttached(); err != nil {
 		return err
 	}
 
@@ -274,8 +275,9 @@ func (e *ebpf) check(ctx context.Context) error {
 	})
 }
 
-// attached runs in the node's namespace, where filters of clsact are looked up.
-func (e *ebpf) attached() error {
+// checkAttached returns an error unless the programs are attached to uplink and bridge. It looks in the
+// node's namespace, where the filters of clsact are.
+func (e *ebpf) checkAttached() error {
 	return inNetns(nodeNS, func() error {
 		up, br, err := e.gateway.Attached()
 		if err == nil && (!up || !br) {
@@ -292,7 +294,7 @@ func (e *ebpf) attached() error {
 
 func (e *ebpf) podsIPv6(ctx context.Context) error { return e.ovs.podsIPv6(ctx) }
 
-// uplinkReason returns the reason that counts the packets of a test at the uplink.
+// uplinkReason returns the reason by which the uplink's program counts the packets of a test.
 func uplinkReason(t test) string {
 	switch {
 	case t.overlay():
@@ -318,7 +320,7 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 	}
 
 	if t.name == bench.ServiceTCPCRR && e.sock == nil {
-		if err := inNetns(nodeNS, func() error { return e.translate(ctx) }); err != nil {
+		if err := inNetns(nodeNS, func() error { return e.translateServices(ctx) }); err != nil {
 			return nil, err
 		}
 	}
@@ -344,14 +346,15 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 
 		want := e.expectedPackets(t, ops)
 
+		// Which packets use a shortcut depends on time, but the sum is exact.
 		if e.shortcuts && e.lease >= 0 {
-			e.log.Info("packets", "test", t.name, "operations", ops, "counts", moved(before, after))
+			e.log.Info("packets", "test", t.name, "operations", ops, "counts", increases(before, after))
 			addCached(before)
 			addCached(after)
 		}
 
 		for reason, n := range after {
-			if slices.Contains(chatter(), reason) {
+			if slices.Contains(backgroundReasons(), reason) {
 				continue
 			}
 
@@ -384,8 +387,7 @@ func (e *ebpf) expectedPackets(t test, ops int) map[string]int {
 	return want
 }
 
-// addCached adds what went past OVS to the packets of the same verdict that went through it: the sum
-// is exact.
+// addCached adds the packets that used a shortcut to those that passed OVS for the same reason.
 func addCached(counts map[string]int) {
 	for cached, plain := range map[string]string{"rx snat_cached": "rx snat_port", "rx service_cached": "rx service", "tx out_cached": "tx out"} {
 		counts[plain] += counts[cached]
@@ -393,7 +395,8 @@ func addCached(counts map[string]int) {
 	}
 }
 
-func moved(before, after map[string]int) map[string]int {
+// increases returns the differences of the counters, without zeros.
+func increases(before, after map[string]int) map[string]int {
 	out := make(map[string]int)
 
 	for reason, n := range after {
@@ -405,13 +408,13 @@ func moved(before, after map[string]int) map[string]int {
 	return out
 }
 
-// chatter returns the reasons of background traffic on the wire: of others, and OVN's own resolution
-// of next hops.
-func chatter() []string {
+// backgroundReasons returns the reasons of traffic that is not the tests': neighbour discovery, ARP and
+// multicast, among them OVN's resolution of next hops.
+func backgroundReasons() []string {
 	return []string{"tx neighbour_out", "rx arp_request", "rx arp_other", "rx nd_solicit", "rx nd_other", "rx nd_advert", "rx router_advert", "rx multicast"}
 }
 
-// counters returns packets by direction and reason.
+// counters returns the packets that the programs have counted, by direction and reason ("rx geneve").
 func counters() (map[string]int, error) {
 	list, err := bpf.ReadCounters(pinDir)
 	if err != nil {

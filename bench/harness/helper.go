@@ -15,7 +15,7 @@ import (
 // committed, and all but replies to pods go to the bridge's NORMAL.
 type helper struct{ ovs ovs }
 
-// Cookies that distinguish the flows' packets. The original has none.
+// Cookies by which watch counts the packets of each flow. The original has none.
 const (
 	fromPods = iota + 0x10
 	fromUplink
@@ -103,33 +103,4 @@ func (h *helper) servicePorts(ctx context.Context) error {
 		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[2]d,actions=output:2
 		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[3]d,actions=output:2
 	`, toServices, localNodePort, remoteNodePort))
-}
-
-// overlayOnly is for analysing the overlay's figures; bench/run does not run it.
-const overlayOnly = "overlay-only"
-
-// overlay is OVS with br-int but without a gateway: the uplink belongs to the host alone.
-type overlay struct{ ovs ovs }
-
-func (*overlay) traits() traits {
-	return traits{
-		name: overlayOnly, layout: "none",
-		tests: []string{bench.HostUDPRR, bench.OverlayUDPRR},
-	}
-}
-
-func (v *overlay) setup(ctx context.Context) error {
-	if err := v.ovs.start(ctx); err != nil {
-		return err
-	}
-
-	if err := hostAddresses(ctx, "eth0"); err != nil {
-		return err
-	}
-
-	return v.ovs.integration(ctx, "", "")
-}
-
-func (v *overlay) watch(ctx context.Context, _ test) (func(int) error, error) {
-	return func(int) error { return v.ovs.settle(ctx) }, v.ovs.settle(ctx)
 }

@@ -27,7 +27,7 @@ const kernelGeneve = `
 
 const forward = `echo 1 >/proc/sys/net/ipv4/ip_forward`
 
-// routedPod6 and forward6 are the same for IPv6, applied just before its tests.
+// routedPod6 and forward6 are the same for IPv6, applied just before the tests of pods over IPv6.
 const (
 	routedPod6 = `
 		addr add ` + routerIP6 + `/64 dev pod0 nodad
@@ -53,7 +53,7 @@ func (*noOVS) setup(ctx context.Context) error {
 		return err
 	}
 
-	if err := batch(ctx, nodeNS, routedPod+kernelGeneve); err != nil {
+	if err := ipBatch(ctx, nodeNS, routedPod+kernelGeneve); err != nil {
 		return err
 	}
 
@@ -75,7 +75,7 @@ func (*noOVS) podsIPv6(ctx context.Context) error {
 		return err
 	}
 
-	return batch(ctx, nodeNS, routedPod6+`
+	return ipBatch(ctx, nodeNS, routedPod6+`
 		route add `+farPodNet6+` dev gnv0
 		neigh replace `+farPodIP6+` lladdr `+farPodMAC+` dev gnv0 nud permanent
 	`)
@@ -110,7 +110,7 @@ func (m *masquerade) setup(ctx context.Context) error {
 		return err
 	}
 
-	if err := batch(ctx, nodeNS, routedPod); err != nil {
+	if err := ipBatch(ctx, nodeNS, routedPod); err != nil {
 		return err
 	}
 
@@ -152,7 +152,7 @@ END`, family, fast, net)
 }
 
 func (m *masquerade) podsIPv6(ctx context.Context) error {
-	if err := batch(ctx, nodeNS, routedPod6); err != nil {
+	if err := ipBatch(ctx, nodeNS, routedPod6); err != nil {
 		return err
 	}
 
@@ -213,7 +213,7 @@ func (m *masquerade) nodePorts(ctx context.Context) error {
 
 	m.translates = true
 
-	if err := errors.Join(farJoin(ctx), batch(ctx, nodeNS, kernelGeneve)); err != nil {
+	if err := errors.Join(farJoin(ctx), ipBatch(ctx, nodeNS, kernelGeneve)); err != nil {
 		return err
 	}
 
@@ -233,7 +233,7 @@ func (m *masquerade) nodePorts(ctx context.Context) error {
 END`, nodeIP, localNodePort, remoteNodePort, podIP, farPodIP, podPort, joinIP))
 }
 
-// counted returns the packets of a counter of nftables.
+// counted returns the packets of a named counter of nftables, of the test's IP family.
 func counted(ctx context.Context, t test, counter string) (int, error) {
 	var n int
 

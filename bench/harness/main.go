@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 
-	// A single thread moves between network namespaces, and no other thread may run while it counts.
+	// This thread moves between network namespaces, and no other thread may run while it counts.
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 
@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("parse -flows: %w", err)
 	}
 
-	// Each flow has two sockets. The rest is for everything else. The usual limit is 1024.
+	// Each flow has two sockets, and the harness needs a few more files. The usual limit is 1024.
 	if files := uint64(2*min(slices.Max(flows), maxSockets) + 100); files > 1000 {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files}); err != nil {
 			return fmt.Errorf("allow so many sockets: %w", err)
@@ -121,19 +121,21 @@ func numbers(list string) ([]int, error) {
 	return out, nil
 }
 
-// variant is one wiring of a node.
+// variant is one wiring of a node. A variant with IPv6 for pods also has the method podsIPv6
+// (prepareIPv6).
 type variant interface {
-	// setup builds it around the three namespaces and verifies it.
+	// setup builds the variant between the three namespaces, and verifies it.
 	setup(ctx context.Context) error
-	// watch is called before a test. The returned function is called after it with the number of
-	// operations, and returns an error if the packets took another path than the variant's.
+	// watch is called before a test. It reads the variant's counters. The returned function is called
+	// after the test with the number of operations. It returns an error if the packets took another
+	// path than the variant's.
 	watch(ctx context.Context, test test) (func(ops int) error, error)
-	// traits describe its rows and its tests.
 	traits() traits
 }
 
+// traits describe the rows and the tests of a variant.
 type traits struct {
-	name, layout string
+	name, layout string   // as in bench.Row
 	tests        []string // of bench.Tests, for IPv4
 	ipv6         []string // of bench.Tests, for IPv6
 }
@@ -180,14 +182,14 @@ func newVariant(name string, services int, log *slog.Logger) (variant, error) {
 type measurement struct {
 	variant variant
 	log     *slog.Logger
-	batches int
-	flows   []int // numbers of flows: all tests with each
-	seed    int
-	only    []string // names of tests; empty: all
-	plant   bool
+	batches int      // counted batches of a test
+	flows   []int    // numbers of flows: all tests are run with each
+	seed    int      // of the clients' ports
+	only    []string // tests as NAME or NAME/FAMILY; empty: all
+	plant   bool     // at the end, measure slower programs (bench.Planted)
 
 	podsHaveIPv6 bool
-	// profiling marks what is counted and fills profiles, one a row, without stacks.
+	// profiling marks the counted code for bench/stacks, and adds a profile without stacks per row.
 	profiling bool
 	profiles  []bench.Profile
 }
@@ -208,13 +210,13 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 	}
 
 	t := m.variant.traits()
-	if err := moreOutside(ctx, t, slices.Max(m.flows)); err != nil {
+	if err := prepareFlows(ctx, t, slices.Max(m.flows)); err != nil {
 		return nil, err
 	}
 
 	var rows []bench.Row
 
-	used := 0
+	used := 0 // client ports of the tests so far
 
 	for _, flows := range m.flows {
 		for _, tt := range t.plan() {
@@ -264,7 +266,7 @@ func (m *measurement) row(ctx context.Context, tt test, row bench.Row) (bench.Ro
 
 	row.Test, row.Family = tt.name, tt.family
 
-	row.Instructions, row.Spread, err = m.one(ctx, tt)
+	row.Instructions, row.Spread, err = m.measureTest(ctx, tt)
 	if err != nil {
 		return row, fmt.Errorf("test %s %s: %w", tt.name, tt.family, err)
 	}
@@ -306,9 +308,9 @@ func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, er
 	return m.row(ctx, test{name: bench.HostUDPRR, family: bench.IPv4}, bench.Row{Variant: bench.Planted, Layout: "direct", Kernel: kernel})
 }
 
-// gatewayTests returns the tests that any gateway has.
+// gatewayTests returns the tests of every gateway: all but those with the node's host as the client.
 func gatewayTests() []string {
-	return slices.DeleteFunc(bench.Tests(), func(name string) bool { return test{name: name}.out() })
+	return slices.DeleteFunc(bench.Tests(), func(name string) bool { return test{name: name}.fromHost() })
 }
 
 // hostTests returns the tests of the host alone, without pods.
@@ -316,11 +318,12 @@ func hostTests() []string {
 	return slices.DeleteFunc(gatewayTests(), func(name string) bool { return !strings.HasPrefix(name, "host_") })
 }
 
-// hostTests6 returns the tests that are measured over IPv6 as well, gatewayTests6 those with pods.
+// hostTests6 returns the tests of hostTests that are also measured over IPv6.
 func hostTests6() []string {
 	return []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostStreamIn, bench.HostStreamOut}
 }
 
+// gatewayTests6 returns the tests of gatewayTests that are also measured over IPv6.
 func gatewayTests6() []string {
 	return append(hostTests6(), bench.OverlayUDPRR, bench.NSUDPRR, bench.NSTCPCRR)
 }
@@ -341,6 +344,7 @@ func (t traits) plan() []test {
 	return tests
 }
 
+// release returns the release of the kernel, as uname(2) has it.
 func release() (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

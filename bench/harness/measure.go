@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	flowCount = 16 // unless asked for others
-	warmUp    = 8  // batches, or more, that each flow has been used
+	flowCount     = 16 // default number of flows
+	warmUpBatches = 8  // minimum number of batches before the counted ones
 )
 
-// batchSize returns the number of operations measured together. Some work occurs in bursts: TCP's
-// delayed acknowledgements, and memory freed through RCU (sockets, and the tunnel metadata of each
-// packet from OVS's Geneve port). Large batches include a fair share of it. Connections have
-// smaller batches: each leaves a port in TIME_WAIT, and connect() searches one half of the 16,384
-// free ports first. Beyond that, the test would measure a full search.
+// batchSize returns the number of operations that are counted together. Some work occurs in bursts:
+// TCP's delayed acknowledgements, and memory that is freed through RCU (sockets, and the tunnel
+// metadata of each packet from OVS's Geneve port). Large batches have a fair share of it. New
+// connections have smaller batches, because each leaves a port in TIME_WAIT: connect(2) first searches
+// one half of the 16,384 free ports, and with too many connections the test would measure a full
+// search.
 func (t test) batchSize() int {
 	if t.connects() {
 		return 128
@@ -40,20 +41,20 @@ func (t test) batchSize() int {
 // test is one of bench.Tests for one family.
 type test struct {
 	name, family string
-	flows        int // 0: flowCount
-	used         int // client ports already used by tests with fewer flows; their connections are still tracked
+	flows        int // number of connections, or of echo identifiers; 0: flowCount
+	used         int // client ports that earlier tests used, whose connections are still in conntrack
 	seed         int // selects the clients' ports
 }
 
-// firstPort returns the first flow's source port. Another seed selects other places in the kernel's
-// tables.
+// firstPort returns the source port of the first flow. With another seed, the flows have other places
+// in the kernel's hash tables.
 func (t test) firstPort() int { return clientPort + t.seed%400*flowCount + t.used }
 
 // flowNumber returns the number of flows over which operations rotate.
 func (t test) flowNumber() int { return cmp.Or(t.flows, flowCount) }
 
-// warmUp returns the number of batches that do not count.
-func (t test) warmUp() int { return max(warmUp, 2*t.flowNumber()/t.batchSize()) }
+// warmUp returns the number of batches that do not count. It is enough to use each flow about twice.
+func (t test) warmUp() int { return max(warmUpBatches, 2*t.flowNumber()/t.batchSize()) }
 
 // northSouth reports whether the test sends packets from a pod to the outside.
 func (t test) northSouth() bool { return strings.HasPrefix(t.name, "ns_") }
@@ -69,24 +70,24 @@ func (t test) hostSends() bool { return !t.northSouth() && t.name != bench.NodeP
 func (t test) stream() bool { return strings.Contains(t.name, "_stream_") }
 
 // out reports whether the node's host is the client.
-func (t test) out() bool { return t.name == bench.EndpointTCPCRR || t.name == bench.ServiceTCPCRR }
+func (t test) fromHost() bool { return t.name == bench.EndpointTCPCRR || t.name == bench.ServiceTCPCRR }
 
 func (t test) tcp() bool { return strings.Contains(t.name, "_tcp_") || t.stream() }
 
 // connects reports whether each operation uses a new connection.
 func (t test) connects() bool { return strings.HasSuffix(t.name, "_crr") }
 
-// packets returns the number of the test's packets received at the uplink: exact, or a minimum for
-// TCP, which adds acknowledgements.
+// packets returns the number of packets that the uplink receives in a test. For TCP, which adds
+// acknowledgements, it is the minimum.
 func (t test) packets(ops int) int {
 	if t.connects() {
-		return 3 * ops // SYN or its answer, data, FIN
+		return 3 * ops // SYN or SYN+ACK, data, FIN
 	}
 
 	return ops
 }
 
-// connections returns how many connections the test made, or none if not counted.
+// connections returns the number of connections of a test, or 0 if the variant does not count them.
 func (t test) connections(ops int, counted bool) int {
 	switch {
 	case !counted:
@@ -98,13 +99,14 @@ func (t test) connections(ops int, counted bool) int {
 	return t.flowNumber()
 }
 
-// expect returns an error unless got is want, or for TCP between want and a bit more than twice as
-// much. If want is zero, got must be zero.
+// expect returns an error unless got is want. TCP has further packets: acknowledgements, at most about
+// one for each packet, and in streams as many segments as a write may take. So for TCP, got may be
+// more, up to a limit. If want is zero, got must be zero.
 func (t test) expect(what string, got, want int) error {
 	limit := want
 	switch {
 	case want == 0:
-	case t.stream(): // in as many packets as it may take
+	case t.stream(): // segments of at least 1000 bytes
 		limit = streamSize/1000*want + 2*t.flowNumber()
 	case t.tcp():
 		limit = 2*want + 2*t.flowNumber()
@@ -117,8 +119,8 @@ func (t test) expect(what string, got, want int) error {
 	return nil
 }
 
-// batchesOf returns the number of counted batches. Connections take a third of the total time, and
-// their batches are larger.
+// batchesOf returns the number of counted batches of a test. Tests with a connection per operation have
+// fewer, because they take a third of the total time.
 func (m measurement) batchesOf(t test) int {
 	if t.connects() {
 		return max(1, m.batches*4/5)
@@ -127,9 +129,10 @@ func (m measurement) batchesOf(t test) int {
 	return m.batches
 }
 
-// one measures one test: instructions per operation, and their spread.
-func (m measurement) one(ctx context.Context, t test) (median, spread float64, err error) {
-	if err := forget(ctx, t); err != nil {
+// measureTest returns the instructions per operation of a test, and their spread. It returns an error if
+// the packets did not pass the uplink, or took another path than the variant's.
+func (m measurement) measureTest(ctx context.Context, t test) (median, spread float64, err error) {
+	if err := awaitTimeWait(ctx, t); err != nil {
 		return 0, 0, err
 	}
 
@@ -172,9 +175,10 @@ func (m measurement) one(ctx context.Context, t test) (median, spread float64, e
 	return median, spread, nil
 }
 
-// forget waits for the end of earlier connections, for TCP: their ports could not be bound and
-// would slow down the search for free ones. An idle guest's minute takes no real time.
-func forget(ctx context.Context, t test) error {
+// awaitTimeWait waits, before a test of TCP, until the sockets of earlier connections have left
+// TIME_WAIT. Their ports cannot be bound, and slow down the search for free ones. A minute of an idle
+// guest takes no real time.
+func awaitTimeWait(ctx context.Context, t test) error {
 	const timeWait = 60 * time.Second
 
 	for start := time.Now(); t.tcp(); {
@@ -197,7 +201,7 @@ func forget(ctx context.Context, t test) error {
 	return nil
 }
 
-// lingering returns how many sockets of a namespace are in TIME_WAIT.
+// lingering returns the number of sockets in TIME_WAIT in a namespace.
 func lingering(netns string) (n int, err error) {
 	err = inNetns(netns, func() error {
 		data, err := os.ReadFile("/proc/thread-self/net/sockstat")

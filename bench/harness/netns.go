@@ -104,8 +104,8 @@ func script(ctx context.Context, netns, lines string) error {
 	})
 }
 
-// batch runs commands of ip(8) in a namespace, in one process.
-func batch(ctx context.Context, netns, lines string) error {
+// ipBatch runs commands of ip(8) in a namespace, in one process.
+func ipBatch(ctx context.Context, netns, lines string) error {
 	return inNetns(netns, func() error {
 		_, err := command(ctx, lines, "ip", "-batch", "-")
 		return err
@@ -133,7 +133,7 @@ func buildNamespaces(ctx context.Context) error {
 		}
 	}
 
-	if err := batch(ctx, nodeNS, `
+	if err := ipBatch(ctx, nodeNS, `
 		link add eth0 address `+nodeMAC+` type veth peer name eth0 netns `+outsideNS+` address `+outsideMAC+`
 		link add pod0 mtu 1400 type veth peer name eth0 netns `+podNS+` address `+podMAC+` mtu 1400
 		link set eth0 up
@@ -142,7 +142,7 @@ func buildNamespaces(ctx context.Context) error {
 		return err
 	}
 
-	if err := batch(ctx, podNS, `
+	if err := ipBatch(ctx, podNS, `
 		link set eth0 up
 		addr add `+podIP+`/24 dev eth0
 		route add default via `+routerIP+`
@@ -151,7 +151,7 @@ func buildNamespaces(ctx context.Context) error {
 		return err
 	}
 
-	return batch(ctx, outsideNS, `
+	return ipBatch(ctx, outsideNS, `
 		link set eth0 up
 		addr add `+outsideIP+`/24 dev eth0
 		addr add `+outsideIP6+`/64 dev eth0 nodad
@@ -169,11 +169,12 @@ const farPod = `
 	neigh replace ` + farRouterIP + ` lladdr ` + farRouterMAC + ` dev far0 nud permanent
 `
 
-// moreOutside prepares for this number of flows: addresses of the outside machine, and their
-// neighbours at the node, or room in the connection tracker, if there are too many for sockets.
-func moreOutside(ctx context.Context, t traits, flows int) error {
+// prepareFlows prepares the network for this number of flows. Clients have portsEach ports per address,
+// so the outside machine gets further addresses, with static neighbours at the node. With more than
+// maxSockets flows, the connection tracker gets more room instead.
+func prepareFlows(ctx context.Context, t traits, flows int) error {
 	if flows > maxSockets {
-		return roomToTrack(flows)
+		return growConntrack(flows)
 	}
 
 	link := "eth0"
@@ -198,15 +199,16 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 		return fmt.Errorf("give UDP memory for %d flows: %w", flows, err)
 	}
 
-	if err := batch(ctx, outsideNS, outside.String()); err != nil {
+	if err := ipBatch(ctx, outsideNS, outside.String()); err != nil {
 		return err
 	}
 
-	return batch(ctx, nodeNS, node.String())
+	return ipBatch(ctx, nodeNS, node.String())
 }
 
-// roomToTrack makes room in the connection tracker for this number of flows, each in up to two zones.
-func roomToTrack(flows int) error {
+// growConntrack makes room in the connection tracker for this number of flows, each of which may have
+// entries in two zones.
+func growConntrack(flows int) error {
 	for file, n := range map[string]int{
 		"/proc/sys/net/netfilter/nf_conntrack_max":     4 * flows,
 		"/sys/module/nf_conntrack/parameters/hashsize": 2 * flows,
@@ -219,13 +221,15 @@ func roomToTrack(flows int) error {
 	return nil
 }
 
-// A host with a new IPv6 address sends multicast reports, repeated some seconds later, which
-// through Geneve are packets on the wire. An idle guest's seconds take no real time.
+// multicastReports is the time after which a host sends no more multicast reports about a new IPv6
+// address. Through Geneve, these are packets on the wire, which a test would count. Seconds of an idle
+// guest take no real time.
 const multicastReports = 15 * time.Second
 
-// podsIPv6 adds IPv6 addresses to the pods. It runs late, so that earlier tests are not affected.
+// podsIPv6 adds IPv6 addresses to the pods. It runs just before the tests that need them, so that earlier
+// ones are not affected.
 func podsIPv6(ctx context.Context) error {
-	if err := batch(ctx, podNS, `
+	if err := ipBatch(ctx, podNS, `
 		addr add `+podIP6+`/64 dev eth0 nodad
 		route add default via `+routerIP6+`
 		neigh replace `+routerIP6+` lladdr `+routerMAC+` dev eth0 nud permanent
@@ -233,7 +237,7 @@ func podsIPv6(ctx context.Context) error {
 		return err
 	}
 
-	if err := batch(ctx, outsideNS, `
+	if err := ipBatch(ctx, outsideNS, `
 		addr add `+farPodIP6+`/64 dev far0 nodad
 		route add `+podNet6+` via `+farRouterIP6+` dev far0
 		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev far0 nud permanent
@@ -249,17 +253,17 @@ func podsIPv6(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// farJoin makes the pod of the other node reachable from the router's own address; it runs late,
-// too.
+// farJoin adds the far pod's route to the gateway router's own address, the source of its NodePort
+// clients. It runs just before the tests of NodePorts, so that earlier ones are not affected.
 func farJoin(ctx context.Context) error {
-	return batch(ctx, outsideNS, `
+	return ipBatch(ctx, outsideNS, `
 		route replace `+joinNet+` via `+farRouterIP+` dev far0
 	`)
 }
 
 // hostAddresses adds the node's addresses to the variant's interface.
 func hostAddresses(ctx context.Context, link string) error {
-	return batch(ctx, nodeNS, `
+	return ipBatch(ctx, nodeNS, `
 		link set `+link+` up
 		addr add `+nodeIP+`/24 dev `+link+`
 		addr add `+nodeIP2+`/24 dev `+link+`

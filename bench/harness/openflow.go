@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// flowed is ours without programs: layout bridged with the flows of the OpenFlow backend, for the
-// same node as with programs.
+// flowed is this project's gateway without programs: layout bridged with the flows of the OpenFlow
+// backend, for the same node as in ebpf.
 type flowed struct {
 	ovs      ovs
 	services int
@@ -28,7 +28,7 @@ func (*flowed) traits() traits {
 	}
 }
 
-// Cookies that distinguish the first flows of packets.
+// Cookies of the flows that packets match first, by which watch counts the packets of each origin.
 const (
 	flowFromWire = iota + 0x20
 	flowFromOVN
@@ -65,7 +65,7 @@ func (v *flowed) setup(ctx context.Context) error {
 
 func (v *flowed) podsIPv6(ctx context.Context) error { return v.ovs.podsIPv6(ctx) }
 
-// flowInput returns the node's input, the same as for variants with programs.
+// flowInput returns the input of the flows: the same configuration and tables as ebpf's.
 func flowInput(mac verdict.MAC, count int) openflow.Input {
 	addrs := map[netip.Addr]verdict.AddrKind{}
 	for _, a := range []string{nodeIP, nodeIP2, nodeIP6} {

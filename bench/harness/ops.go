@@ -11,33 +11,40 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
+// Ports of the tests. A port of the host is outside of the SNAT and NodePort ranges.
 const (
-	serverPort = 7007 // of the host's own, outside of the SNAT and NodePort ranges
-	clientPort = 40000
+	serverPort = 7007
+	clientPort = 40000 // first one of the clients
 
-	// One a test: so many connections to one port would run out of local ports.
+	// Servers of two tests with a connection per operation. On one port, these connections would
+	// run out of local ports.
 	endpointPort, servicePort = 7008, 7009
 	clusterIP                 = "10.96.0.1"
 
-	// Of the node, and the pods' behind them.
-	localNodePort, remoteNodePort, podPort = 30080, 30081, 8080
+	localNodePort, remoteNodePort = 30080, 30081 // of the node
+	podPort                       = 8080         // of the pods behind them
+)
 
-	streamSize = 60000
+const (
+	streamSize = 60000 // bytes of a write
 
-	// Of one address of the clients'; for more flows the next are used.
+	// portsEach is the number of client ports per address. More flows use further addresses.
 	portsEach = 10000
 
-	// Above this number the clients of UDP are not connected: each sends to several ports of the server.
+	// maxSockets is the maximum number of flows with a client socket each. With more flows of UDP, a
+	// client socket is not connected, and sends to several ports of the server.
 	maxSockets = 200000
 )
 
-// ends are the places of the two sockets.
+// ends are the places of a test's two sockets. The client connects to the address to, which differs
+// from the server's own address (remote) if a Service or NodePort is between them.
 type ends struct {
 	client, server string // namespaces
 	local, remote  address
-	to             address // what the client connects to
+	to             address
 }
 
+// ends returns the places of the test's sockets.
 func (t test) ends() ends {
 	pod, far, node, outside := podIP, farPodIP, nodeIP, outsideIP
 	if t.family == bench.IPv6 {
@@ -52,22 +59,23 @@ func (t test) ends() ends {
 	case t.name == bench.EndpointTCPCRR:
 		return between(nodeNS, node, outsideNS, outside, endpointPort)
 	case t.name == bench.ServiceTCPCRR:
-		return between(nodeNS, node, outsideNS, outside, servicePort).by(clusterIP, 80)
+		return between(nodeNS, node, outsideNS, outside, servicePort).via(clusterIP, 80)
 	case t.name == bench.NodePortLocal:
-		return between(outsideNS, outside, podNS, pod, podPort).by(node, localNodePort)
+		return between(outsideNS, outside, podNS, pod, podPort).via(node, localNodePort)
 	case t.name == bench.NodePortRemote:
-		return between(outsideNS, outside, outsideNS, far, podPort).by(node, remoteNodePort)
+		return between(outsideNS, outside, outsideNS, far, podPort).via(node, remoteNodePort)
 	}
 
 	return between(outsideNS, outside, nodeNS, node, serverPort)
 }
 
-// by returns the ends for a client that connects to another address than the server's own.
-func (e ends) by(ip string, port uint16) ends {
+// via returns the ends with a client that connects to a Service's address.
+func (e ends) via(ip string, port uint16) ends {
 	e.to = newAddress(ip, port)
 	return e
 }
 
+// between returns the ends with a client that connects to the server's own address.
 func between(client, local, server, remote string, port uint16) ends {
 	e := ends{client: client, server: server, local: newAddress(local, clientPort), remote: newAddress(remote, port)}
 	e.to = e.remote
@@ -77,53 +85,57 @@ func between(client, local, server, remote string, port uint16) ends {
 
 // open prepares a test. op runs one operation on a flow; stop closes all sockets.
 func open(t test) (op func(flow int) error, stop func(), err error) {
-	o := &opened{ends: t.ends(), flows: t.flowNumber(), firstPort: t.firstPort()}
+	s := &sockets{ends: t.ends(), flows: t.flowNumber(), firstPort: t.firstPort()}
 	switch {
 	case t.stream():
-		op, err = o.stream(t.name == bench.HostStreamOut)
+		op, err = s.stream(t.name == bench.HostStreamOut)
 	case t.connects():
-		op, err = o.tcpConnect()
+		op, err = s.tcpConnect()
 	case t.tcp():
-		op, err = o.tcp()
+		op, err = s.tcp()
 	case strings.HasSuffix(t.name, "_udp_rr"):
-		op, err = o.udp()
+		op, err = s.udp()
 	case t.name == bench.HostICMP:
-		op, err = o.icmp()
+		op, err = s.icmp()
 	default:
 		err = errors.New("no such test")
 	}
 
 	if err != nil {
-		o.close()
+		s.close()
 		return nil, nil, err
 	}
 
-	return op, o.close, nil
+	return op, s.close, nil
 }
 
-type opened struct {
+// sockets are the open sockets of a test. The methods udp, manyUDP, icmp, tcp, stream and tcpConnect
+// open them, and return a function that runs one operation on a flow.
+type sockets struct {
 	ends      ends
 	flows     int
-	firstPort int
+	firstPort int // of the clients
 	fds       []int
-	buf       [256]byte
-	from      address
+
+	// Memory of the operations, which must not allocate.
+	buf  [256]byte
+	from address
 }
 
-func (o *opened) close() {
-	for _, fd := range o.fds {
+func (s *sockets) close() {
+	for _, fd := range s.fds {
 		closeSocket(fd)
 	}
 }
 
 // bound opens a socket at one end and binds it.
-func (o *opened) bound(netns string, kind int, a address) (int, error) {
+func (s *sockets) bound(netns string, kind int, a address) (int, error) {
 	fd, err := socket(netns, a.family(), kind, 0)
 	if err != nil {
 		return -1, err
 	}
 
-	o.fds = append(o.fds, fd)
+	s.fds = append(s.fds, fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return -1, fmt.Errorf("set SO_REUSEADDR: %w", err)
 	}
@@ -131,34 +143,35 @@ func (o *opened) bound(netns string, kind int, a address) (int, error) {
 	return fd, bind(fd, &a)
 }
 
-// udp: connected clients and one server socket that replies to all.
-func (o *opened) udp() (func(int) error, error) {
-	if o.flows > maxSockets {
-		return o.manyUDP()
+// udp opens connected clients, and one server socket that replies to all of them. An operation is a
+// byte to the server and a byte back.
+func (s *sockets) udp() (func(int) error, error) {
+	if s.flows > maxSockets {
+		return s.manyUDP()
 	}
 
-	server, err := o.bound(o.ends.server, unix.SOCK_DGRAM, o.ends.remote)
+	server, err := s.bound(s.ends.server, unix.SOCK_DGRAM, s.ends.remote)
 	if err != nil {
 		return nil, err
 	}
 
-	clients, err := o.clients(unix.SOCK_DGRAM)
+	clients, err := s.clients(unix.SOCK_DGRAM)
 	if err != nil {
 		return nil, err
 	}
 
-	data := o.buf[:1]
+	data := s.buf[:1]
 
 	return func(flow int) error {
 		if err := send(clients[flow], data, nil); err != nil {
 			return err
 		}
 
-		if err := receive(server, data, &o.from); err != nil {
+		if err := receive(server, data, &s.from); err != nil {
 			return err
 		}
 
-		if err := send(server, data, &o.from); err != nil {
+		if err := send(server, data, &s.from); err != nil {
 			return err
 		}
 
@@ -168,19 +181,19 @@ func (o *opened) udp() (func(int) error, error) {
 	}, nil
 }
 
-// manyUDP: portsEach clients, which are not connected, and a server socket for each time that they all
-// are used.
-func (o *opened) manyUDP() (func(int) error, error) {
+// manyUDP is udp with more flows than sockets: a flow is a pair of one of portsEach clients, which are
+// not connected, and one of several server sockets.
+func (s *sockets) manyUDP() (func(int) error, error) {
 	var (
 		clients, servers []int
 		remotes          []address
 	)
 
 	for i := range portsEach {
-		local := o.ends.local
-		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i))
+		local := s.ends.local
+		binary.BigEndian.PutUint16(local.raw[2:], uint16(s.firstPort+i))
 
-		fd, err := o.bound(o.ends.client, unix.SOCK_DGRAM, local)
+		fd, err := s.bound(s.ends.client, unix.SOCK_DGRAM, local)
 		if err != nil {
 			return nil, err
 		}
@@ -188,11 +201,11 @@ func (o *opened) manyUDP() (func(int) error, error) {
 		clients = append(clients, fd)
 	}
 
-	for i := range (o.flows + portsEach - 1) / portsEach {
-		remote := o.ends.remote
+	for i := range (s.flows + portsEach - 1) / portsEach {
+		remote := s.ends.remote
 		binary.BigEndian.PutUint16(remote.raw[2:], uint16(serverPort+i))
 
-		fd, err := o.bound(o.ends.server, unix.SOCK_DGRAM, remote)
+		fd, err := s.bound(s.ends.server, unix.SOCK_DGRAM, remote)
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +213,7 @@ func (o *opened) manyUDP() (func(int) error, error) {
 		servers, remotes = append(servers, fd), append(remotes, remote)
 	}
 
-	data := o.buf[:1]
+	data := s.buf[:1]
 
 	return func(flow int) error {
 		client, server := clients[flow%portsEach], servers[flow/portsEach]
@@ -208,11 +221,11 @@ func (o *opened) manyUDP() (func(int) error, error) {
 			return err
 		}
 
-		if err := receive(server, data, &o.from); err != nil {
+		if err := receive(server, data, &s.from); err != nil {
 			return err
 		}
 
-		if err := send(server, data, &o.from); err != nil {
+		if err := send(server, data, &s.from); err != nil {
 			return err
 		}
 
@@ -221,19 +234,19 @@ func (o *opened) manyUDP() (func(int) error, error) {
 }
 
 // clients opens and connects a socket per flow, each with its own port.
-func (o *opened) clients(kind int) ([]int, error) {
+func (s *sockets) clients(kind int) ([]int, error) {
 	var fds []int
 
-	for i := range o.flows {
-		local := o.ends.local.other(i / portsEach)
-		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i%portsEach))
+	for i := range s.flows {
+		local := s.ends.local.plus(i / portsEach)
+		binary.BigEndian.PutUint16(local.raw[2:], uint16(s.firstPort+i%portsEach))
 
-		fd, err := o.bound(o.ends.client, kind, local)
+		fd, err := s.bound(s.ends.client, kind, local)
 		if err != nil {
 			return nil, err
 		}
 
-		if err := connect(fd, &o.ends.remote); err != nil {
+		if err := connect(fd, &s.ends.remote); err != nil {
 			return nil, err
 		}
 
@@ -243,30 +256,31 @@ func (o *opened) clients(kind int) ([]int, error) {
 	return fds, nil
 }
 
-// icmp: echo requests from a raw socket outside, answered by the node's kernel.
-func (o *opened) icmp() (func(int) error, error) {
-	fd, err := socket(o.ends.client, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
+// icmp opens a raw socket outside. An operation is an echo request that the node's kernel answers. A
+// flow is an echo identifier.
+func (s *sockets) icmp() (func(int) error, error) {
+	fd, err := socket(s.ends.client, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 	if err != nil {
 		return nil, err
 	}
 
-	o.fds = append(o.fds, fd)
+	s.fds = append(s.fds, fd)
 	// A set bit rejects a type. See icmp(4), ICMP_FILTER.
 	const icmpFilter, echoReply = 1, 0
 	if err := unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1 << echoReply)); err != nil {
 		return nil, fmt.Errorf("set ICMP_FILTER: %w", err)
 	}
 
-	to := o.ends.remote
+	to := s.ends.remote
 	binary.BigEndian.PutUint16(to.raw[2:], 0)
 
 	if err := connect(fd, &to); err != nil {
 		return nil, err
 	}
 
-	requests := make([][]byte, o.flows)
+	requests := make([][]byte, s.flows)
 	for i := range requests {
-		requests[i] = echoRequest(uint16(o.firstPort + i))
+		requests[i] = echoRequest(uint16(s.firstPort + i))
 	}
 
 	return func(flow int) error {
@@ -274,18 +288,19 @@ func (o *opened) icmp() (func(int) error, error) {
 			return err
 		}
 
-		err := receive(fd, o.buf[:], nil)
+		err := receive(fd, s.buf[:], nil)
 
 		return err
 	}, nil
 }
 
-// echoRequest returns an ICMP echo request of 64 bytes.
+// echoRequest returns an ICMP echo request of 64 bytes (RFC 792): type, code, checksum, identifier,
+// sequence number, and data.
 func echoRequest(id uint16) []byte {
 	p := make([]byte, 64)
-	p[0] = 8
+	p[0] = 8 // type: echo
 	binary.BigEndian.PutUint16(p[4:], id)
-	binary.BigEndian.PutUint16(p[6:], 1)
+	binary.BigEndian.PutUint16(p[6:], 1) // sequence number
 
 	var sum uint32
 	for i := 0; i < len(p); i += 2 {

@@ -13,9 +13,10 @@ import (
 
 const (
 	ovnDir      = "/run/ovn"
-	ovnServices = 100
-	joinIP6     = "fd98::2" // of the gateway router inside OVN
+	ovnServices = 100       // Services besides those of the tests
+	joinIP6     = "fd98::2" // of the gateway router in the join network
 
+	// Addresses of the node's management port, and of routers in the join network.
 	nodeManagementIP, nodeManagementIP6 = "10.244.0.2", "fd00:10:244::2"
 	clusterJoinMAC, nodeJoinMAC         = "0a:58:64:40:00:01", "0a:58:64:40:00:02"
 )
@@ -27,8 +28,8 @@ func (o ovs) onOVN() ovs {
 	return o
 }
 
-// limit returns the traits of a variant on o. On real OVN they are the tests in which OVN takes
-// part, and one of the host, which it must not affect.
+// limit returns the traits of a variant on o. On real OVN, it limits the tests to those in which OVN
+// takes part, and a test of the host, which OVN must not affect.
 func (o ovs) limit(t traits) traits {
 	if !o.ovn {
 		return t
@@ -41,8 +42,7 @@ func (o ovs) limit(t traits) traits {
 	return t
 }
 
-// realOVN starts OVN and connects breth0 and the pods. snatPorts is the gateway's port range for
-// SNAT, or "".
+// realOVN starts OVN and connects breth0 and the pods. snatPorts and uplink are as in integration.
 func (o ovs) realOVN(ctx context.Context, snatPorts, uplink string) error {
 	if err := os.MkdirAll(ovnDir, 0o755); err != nil {
 		return fmt.Errorf("start OVN: %w", err)
@@ -75,8 +75,8 @@ func (o ovs) realOVN(ctx context.Context, snatPorts, uplink string) error {
 	})
 }
 
-// eventually calls f for up to a minute of the guest, until it returns nil. An idle guest's seconds
-// take no real time.
+// eventually calls f until it returns nil, for up to a minute. A minute of an idle guest takes no real
+// time.
 func eventually(ctx context.Context, f func() error) error {
 	var err error
 	for range 120 {
@@ -105,7 +105,8 @@ func startCentral(ctx context.Context) error {
 	return err
 }
 
-// chassis creates br-int and starts ovn-controller.
+// chassis creates br-int and starts ovn-controller for the chassis name with the tunnel address ip.
+// mappings is the value of ovn-bridge-mappings, or "".
 func (o ovs) chassis(ctx context.Context, name, ip, mappings string) error {
 	words := fmt.Sprintf(`add-br br-int -- set bridge br-int fail-mode=secure -- set Open_vSwitch . external_ids:system-id=%[1]s external_ids:hostname=%[1]s
 		external_ids:ovn-remote=unix:%[3]s/sb.sock external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=%[2]s`, name, ip, ovnDir)
@@ -123,10 +124,10 @@ func (o ovs) chassis(ctx context.Context, name, ip, mappings string) error {
 	`, o.dir))
 }
 
-// farChassis makes the machine outside the other node: far0 is a pod's device on its br-int.
+// farChassis makes the machine outside the second node. far0 becomes the pod's device on its br-int.
 func farChassis(ctx context.Context, node ovs) error {
 	far := ovs{netns: outsideNS, dir: node.dir + "-far", log: node.log, ovn: true}
-	if err := batch(ctx, outsideNS, "link del far0"); err != nil {
+	if err := ipBatch(ctx, outsideNS, "link del far0"); err != nil {
 		return err
 	}
 
@@ -142,11 +143,10 @@ func farChassis(ctx context.Context, node ovs) error {
 		return err
 	}
 
-	return batch(ctx, outsideNS, "link set far0 address "+farPodMAC+" mtu 1400"+farPod)
+	return ipBatch(ctx, outsideNS, "link set far0 address "+farPodMAC+" mtu 1400"+farPod)
 }
 
-// reached waits on real OVN until the pod reaches the machine outside and the pod of the other
-// node, which are the first packets through all flows.
+// reached waits, on real OVN, until the pod reaches the machine outside and the pod of the other node.
 func (o ovs) reached(ctx context.Context) error {
 	if !o.ovn {
 		return nil
@@ -170,28 +170,39 @@ func (o ovs) reached(ctx context.Context) error {
 	return nil
 }
 
-// ovnRows returns the commands of ovn-nbctl, for a shell, that write what the controller plans for
-// two nodes with a pod each (controller/plan/testdata): cluster router, join switch, a switch for
+// ovnRows returns the commands of ovn-nbctl, quoted for a shell, that write what the controller plans
+// for two nodes with a pod each (controller/plan/testdata): cluster router, join switch, a switch for
 // each node, the gateway router of the first node with SNAT, a policy that allows the pods, and
 // Services.
 func ovnRows(snatPorts string) []string {
 	rows := []string{
-		"lr-add ovn_cluster_router", "set logical_router ovn_cluster_router options:always_learn_from_arp_request=false options:dynamic_neigh_routers=false",
-		"ls-add join", "lrp-add ovn_cluster_router rtoj-ovn_cluster_router " + clusterJoinMAC + " 100.64.0.1/16 fd98::1/64",
+		"lr-add ovn_cluster_router",
+		"set logical_router ovn_cluster_router options:always_learn_from_arp_request=false options:dynamic_neigh_routers=false",
+		"ls-add join",
+		"lrp-add ovn_cluster_router rtoj-ovn_cluster_router " + clusterJoinMAC + " 100.64.0.1/16 fd98::1/64",
 	}
 	rows = append(rows, routerPort("join", "jtor-ovn_cluster_router", "rtoj-ovn_cluster_router")...)
 	rows = append(rows, switchRows("node1", routerMAC, routerIP, routerIP6, nodeManagementIP, nodeManagementIP6)...)
 
 	rows = append(rows, switchRows("node2", farRouterMAC, farRouterIP, farRouterIP6, "10.244.1.2", "fd00:10:244:1::2")...)
-	for _, p := range [][3]string{{"node1", "pod", podMAC + " " + podIP + " " + podIP6}, {"node2", "farpod", farPodMAC + " " + farPodIP + " " + farPodIP6}} {
-		rows = append(rows, fmt.Sprintf("lsp-add %s %s", p[0], p[1]), fmt.Sprintf("lsp-set-addresses %s '%s'", p[1], p[2]), fmt.Sprintf("lsp-set-port-security %s '%s'", p[1], p[2]))
+
+	for _, p := range []struct{ node, port, addresses string }{
+		{"node1", "pod", podMAC + " " + podIP + " " + podIP6},
+		{"node2", "farpod", farPodMAC + " " + farPodIP + " " + farPodIP6},
+	} {
+		rows = append(rows,
+			fmt.Sprintf("lsp-add %s %s", p.node, p.port),
+			fmt.Sprintf("lsp-set-addresses %s '%s'", p.port, p.addresses),
+			fmt.Sprintf("lsp-set-port-security %s '%s'", p.port, p.addresses))
 	}
 
 	rows = append(rows, gatewayRows(strings.TrimPrefix(snatPorts, ":"))...)
 	rows = append(rows,
 		"pg-add pods pod farpod",
-		"acl-add pods to-lport 1000 'outport==@pods && ip' drop", "acl-add pods to-lport 1001 'outport==@pods && ip' allow-related",
-		"--apply-after-lb acl-add pods from-lport 1000 'inport==@pods && ip' drop", "--apply-after-lb acl-add pods from-lport 1001 'inport==@pods && ip' allow-related",
+		"acl-add pods to-lport 1000 'outport==@pods && ip' drop",
+		"acl-add pods to-lport 1001 'outport==@pods && ip' allow-related",
+		"--apply-after-lb acl-add pods from-lport 1000 'inport==@pods && ip' drop",
+		"--apply-after-lb acl-add pods from-lport 1001 'inport==@pods && ip' allow-related",
 	)
 
 	return append(rows, serviceRows()...)
@@ -200,8 +211,10 @@ func ovnRows(snatPorts string) []string {
 // routerPort returns the commands for a switch's port to a router.
 func routerPort(ls, port, peer string) []string {
 	return []string{
-		"lsp-add " + ls + " " + port, "lsp-set-type " + port + " router",
-		"lsp-set-addresses " + port + " router", "lsp-set-options " + port + " router-port=" + peer,
+		"lsp-add " + ls + " " + port,
+		"lsp-set-type " + port + " router",
+		"lsp-set-addresses " + port + " router",
+		"lsp-set-options " + port + " router-port=" + peer,
 	}
 }
 
@@ -211,7 +224,8 @@ func switchRows(node, mac, ip, ip6, management, management6 string) []string {
 		"ls-add " + node,
 		fmt.Sprintf("lrp-add ovn_cluster_router rtos-%s %s %s/24 %s/64", node, mac, ip, ip6),
 		fmt.Sprintf("lrp-set-gateway-chassis rtos-%[1]s %[1]s 1", node),
-		fmt.Sprintf("lsp-add %[1]s k8s-%[1]s", node), fmt.Sprintf("lsp-set-addresses k8s-%s '0a:58:00:00:00:02 %s %s'", node, management, management6),
+		fmt.Sprintf("lsp-add %[1]s k8s-%[1]s", node),
+		fmt.Sprintf("lsp-set-addresses k8s-%s '0a:58:00:00:00:02 %s %s'", node, management, management6),
 		fmt.Sprintf("acl-add %s to-lport 1001 'ip4.src=={%s,169.254.169.5} || ip6.src=={%s,fd69::5}' allow-related", node, management, management6),
 		fmt.Sprintf("--apply-after-lb acl-add %s from-lport 1002 'ip4.dst==169.254.169.0/29 || ip6.dst==fd69::/125' drop", node),
 	}
@@ -219,13 +233,20 @@ func switchRows(node, mac, ip, ip6, management, management6 string) []string {
 	return append(rows, routerPort(node, "stor-"+node, "rtos-"+node)...)
 }
 
-// gatewayRows returns the commands for the gateway router of node1.
+// gatewayRows returns the commands for the gateway router of node1. ports is its port range for SNAT, or
+// "".
 func gatewayRows(ports string) []string {
 	rows := []string{
-		"lr-add GR_node1", "set logical_router GR_node1 options:chassis=node1 options:lb_force_snat_ip=router_ip options:always_learn_from_arp_request=false options:dynamic_neigh_routers=true",
-		"lrp-add GR_node1 rtoj-GR_node1 " + nodeJoinMAC + " " + joinIP + "/16 " + joinIP6 + "/64", "set logical_router_port rtoj-GR_node1 options:gateway_mtu=1400",
+		"lr-add GR_node1",
+		"set logical_router GR_node1 options:chassis=node1 options:lb_force_snat_ip=router_ip options:always_learn_from_arp_request=false options:dynamic_neigh_routers=true",
+		"lrp-add GR_node1 rtoj-GR_node1 " + nodeJoinMAC + " " + joinIP + "/16 " + joinIP6 + "/64",
+		"set logical_router_port rtoj-GR_node1 options:gateway_mtu=1400",
 		"lrp-add GR_node1 rtoe-GR_node1 " + nodeMAC + " " + nodeIP + "/24 " + nodeIP6 + "/64",
-		"ls-add ext_node1", "lsp-add ext_node1 breth0_node1", "lsp-set-type breth0_node1 localnet", "lsp-set-addresses breth0_node1 unknown", "lsp-set-options breth0_node1 network_name=physnet",
+		"ls-add ext_node1",
+		"lsp-add ext_node1 breth0_node1",
+		"lsp-set-type breth0_node1 localnet",
+		"lsp-set-addresses breth0_node1 unknown",
+		"lsp-set-options breth0_node1 network_name=physnet",
 	}
 	rows = append(rows, routerPort("join", "jtor-GR_node1", "rtoj-GR_node1")...)
 	rows = append(rows, routerPort("ext_node1", "etor-GR_node1", "rtoe-GR_node1")...)
@@ -235,6 +256,7 @@ func gatewayRows(ports string) []string {
 		ports = " external_port_range=" + ports
 	}
 
+	// up and down are the addresses of the cluster router and of the gateway router in the join network.
 	for _, f := range []struct{ family, cluster, up, down, all, next, external, pods, management string }{
 		{"4", "10.244.0.0/16", "100.64.0.1", joinIP, "0.0.0.0/0", outsideIP, nodeIP, podNet, nodeManagementIP},
 		{"6", "fd00:10:244::/48", "fd98::1", joinIP6, "::/0", outsideIP6, nodeIP6, podNet6, nodeManagementIP6},
@@ -247,20 +269,25 @@ func gatewayRows(ports string) []string {
 			fmt.Sprintf("lr-policy-add ovn_cluster_router 1004 'inport==\"rtos-node1\" && ip%s.dst==%s' reroute %s", f.family, f.external, f.management),
 			fmt.Sprintf(`--id=@nat%s create nat type=snat 'external_ip="%s"' 'logical_ip="%s"'%s`, f.family, f.external, f.cluster, ports),
 			fmt.Sprintf("add logical_router GR_node1 nat @nat%s", f.family),
-			macBinding("out"+f.family, "rtoe-GR_node1", f.next, outsideMAC), macBinding("up"+f.family, "rtoj-GR_node1", f.up, clusterJoinMAC),
+			macBinding("out"+f.family, "rtoe-GR_node1", f.next, outsideMAC),
+			macBinding("up"+f.family, "rtoj-GR_node1", f.up, clusterJoinMAC),
 		)
 	}
 
 	return rows
 }
 
+// macBinding returns the command for a static neighbour of a router's port.
 func macBinding(id, port, ip, mac string) string {
 	return fmt.Sprintf(`--id=@%s create Static_MAC_Binding logical_port=%s 'ip="%s"' 'mac="%s"' override_dynamic_mac=true`, id, port, ip, mac)
 }
 
 // serviceRows returns the commands for the load balancers: Services, and the tests' NodePorts.
 func serviceRows() []string {
-	rows := []string{loadBalancer("nodeports", fmt.Sprintf(`"%[1]s:%[2]d"="%[3]s:%[6]d","%[1]s:%[4]d"="%[5]s:%[6]d"`, nodeIP, localNodePort, podIP, remoteNodePort, farPodIP, podPort))}
+	vips := fmt.Sprintf(`"%[1]s:%[2]d"="%[3]s:%[6]d","%[1]s:%[4]d"="%[5]s:%[6]d"`,
+		nodeIP, localNodePort, podIP, remoteNodePort, farPodIP, podPort)
+
+	rows := []string{loadBalancer("nodeports", vips)}
 	all := "@nodeports"
 
 	for i := range ovnServices {
@@ -270,10 +297,15 @@ func serviceRows() []string {
 
 	return append(rows,
 		"--id=@all create Load_Balancer_Group name=clusterLBGroup load_balancer="+all,
-		"set logical_switch node1 load_balancer_group=@all", "set logical_switch node2 load_balancer_group=@all", "set logical_router GR_node1 load_balancer_group=@all",
+		"set logical_switch node1 load_balancer_group=@all",
+		"set logical_switch node2 load_balancer_group=@all",
+		"set logical_router GR_node1 load_balancer_group=@all",
 	)
 }
 
+// loadBalancer returns the command for a load balancer with the name as the ID of its row.
 func loadBalancer(name, vips string) string {
-	return fmt.Sprintf(`--id=@%[1]s create Load_Balancer name=%[1]s protocol=tcp 'vips={%[2]s}' options:event=false options:reject=true options:neighbor_responder=none options:skip_snat=false 'options:hairpin_snat_ip="169.254.169.5 fd69::5"'`, name, vips)
+	return fmt.Sprintf(`--id=@%[1]s create Load_Balancer name=%[1]s protocol=tcp 'vips={%[2]s}' options:event=false `+
+		`options:reject=true options:neighbor_responder=none options:skip_snat=false `+
+		`'options:hairpin_snat_ip="169.254.169.5 fd69::5"'`, name, vips)
 }

@@ -63,9 +63,11 @@ func (v *ovnk) setup(ctx context.Context) error {
 
 func (v *ovnk) podsIPv6(ctx context.Context) error { return v.ovs.podsIPv6(ctx) }
 
-// ovnkFlows returns breth0's flows. patch is the number of the patch port.
+// ovnkFlows returns breth0's flows. patch is the number of the patch port. The functions below write
+// them as templates: words in capitals, such as PATCH and NODE_, are placeholders. Those that end with
+// "_" have a value for each IP family.
 func ovnkFlows(patch string, services int) string {
-	words := strings.NewReplacer(
+	common := strings.NewReplacer(
 		"PATCH", patch, "WIRE", fmt.Sprint(uplinkPort), "MAC", nodeMAC,
 		"OVN_MARK", "exec(set_field:0x1->ct_mark)", "HOST_MARK", "exec(set_field:0x2->ct_mark)",
 	)
@@ -73,12 +75,32 @@ func ovnkFlows(patch string, services int) string {
 
 	for _, f := range []map[string]string{
 		{
-			"IP_": "ip", "UDP_": "udp", "DST_": "nw_dst", "SRC_": "nw_src", "NODE_": nodeIP, "SUBNET_": "172.30.0.0/24", "PEER_": "icmp,nw_dst=172.30.0.12,icmp_type=3,icmp_code=4",
-			"HOSTMASQ_": "169.254.169.2", "OVNMASQ_": "169.254.169.1", "SERVICES_": "10.96.0.0/16", "PODS_": "10.244.0.0/16", "OTHER_": nodeIP2,
+			"IP_":       "ip",
+			"UDP_":      "udp",
+			"SRC_":      "nw_src",
+			"DST_":      "nw_dst",
+			"NODE_":     nodeIP,
+			"OTHER_":    nodeIP2,
+			"SUBNET_":   "172.30.0.0/24",
+			"PODS_":     "10.244.0.0/16",
+			"SERVICES_": "10.96.0.0/16",
+			"HOSTMASQ_": "169.254.169.2",
+			"OVNMASQ_":  "169.254.169.1",
+			"PEER_":     "icmp,nw_dst=172.30.0.12,icmp_type=3,icmp_code=4",
 		},
 		{
-			"IP_": "ipv6", "UDP_": "udp6", "DST_": "ipv6_dst", "SRC_": "ipv6_src", "NODE_": nodeIP6, "SUBNET_": "fd00:172:30::/64", "PEER_": "icmp6,ipv6_dst=fd00:172:30::12,icmpv6_type=2,icmpv6_code=0",
-			"HOSTMASQ_": "fd69::2", "OVNMASQ_": "fd69::1", "SERVICES_": "fd00:10:96::/112", "PODS_": "fd00:10:244::/48", "OTHER_": "fd00:172:30::111",
+			"IP_":       "ipv6",
+			"UDP_":      "udp6",
+			"SRC_":      "ipv6_src",
+			"DST_":      "ipv6_dst",
+			"NODE_":     nodeIP6,
+			"OTHER_":    "fd00:172:30::111",
+			"SUBNET_":   "fd00:172:30::/64",
+			"PODS_":     "fd00:10:244::/48",
+			"SERVICES_": "fd00:10:96::/112",
+			"HOSTMASQ_": "fd69::2",
+			"OVNMASQ_":  "fd69::1",
+			"PEER_":     "icmp6,ipv6_dst=fd00:172:30::12,icmpv6_type=2,icmpv6_code=0",
 		},
 	} {
 		var pairs []string
@@ -89,10 +111,11 @@ func ovnkFlows(patch string, services int) string {
 		text += strings.NewReplacer(pairs...).Replace(ovnkFamily())
 	}
 
-	return words.Replace(text + ovnkNodePorts(services))
+	return common.Replace(text + ovnkNodePorts(services))
 }
 
-// ovnkCommon returns the flows for all families.
+// ovnkCommon returns the flows for all IP families. Table 1 has packets from the wire after conntrack.
+// Tables 2 and 3 send translated packets between host and Services: to OVN, and to the host.
 func ovnkCommon() string {
 	return fmt.Sprintf(`
 		priority=10,dl_dst=MAC,actions=output:PATCH,NORMAL
@@ -116,10 +139,14 @@ const ovnkIPv6ND = `
 	table=1,priority=14,icmp6,icmpv6_type=136,actions=FLOOD
 `
 
-// ovnkFamily returns the flows of one family: path MTU messages about other nodes, Geneve past
-// conntrack, the hairpins between host and Services by masquerade addresses (zones 64001 and 64002),
-// reassembly of fragments (63999), egress IPs, what pods and host send, and what arrives by the
-// connection's mark (64000), BFD.
+// ovnkFamily returns the flows of one IP family, in this order:
+//
+//   - path MTU messages about other nodes, and Geneve, which bypasses conntrack
+//   - connections between the host and Services, by masquerade addresses (zones 64001 and 64002, tables
+//     4 and 5)
+//   - reassembly of fragments (zone 63999), and egress IPs
+//   - packets of pods and of the host, whose connections are marked (zone 64000)
+//   - packets from the wire, by the mark of their connection (table 1), and BFD
 func ovnkFamily() string {
 	return fmt.Sprintf(`
 		priority=700,in_port=PATCH,PEER_,actions=drop
@@ -172,7 +199,7 @@ func ovnkNodePorts(services int) string {
 	return flows.String()
 }
 
-// watch checks that the test's packets used exactly the flows that are theirs.
+// watch checks that the test's packets matched exactly the flows of ovnkUses.
 func (v *ovnk) watch(ctx context.Context, t test) (func(int) error, error) {
 	return v.ovs.watchFlows(ctx, t, func(ops int, counts map[uint64]int) error {
 		// The host's connections are marked by its first answer.

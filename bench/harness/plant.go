@@ -4,8 +4,8 @@ package main
 
 import "github.com/ovn-ebpf/ovn-ebpf/bpf"
 
-// plantedTurns are loops of three instructions: 3 % of a host_udp_rr, which has one packet that
-// runs the program.
+// plantedTurns is the number of turns of a loop of three instructions. Together they are 3 % of a
+// host_udp_rr, in which one packet runs the program.
 const plantedTurns = 172
 
 // plant replaces the attached programs by slower ones, and detaches those of sockets, which other

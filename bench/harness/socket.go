@@ -10,10 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw system calls on prepared memory: this code does not allocate, yield to Go's scheduler or
-// check errors unnecessarily, as all of it is counted.
+// This file makes raw system calls on prepared memory. All its instructions are counted, so it does not
+// allocate, yield to Go's scheduler, or check more errors than necessary.
 
-// address is a socket address in the kernel's format.
+// address is a socket address in the kernel's format: struct sockaddr_in (ip(7)) or sockaddr_in6
+// (ipv6(7)). The family is in native byte order, the port in network byte order:
+//
+//	sockaddr_in   family 2, port 2, address 4, zero 8               16 bytes
+//	sockaddr_in6  family 2, port 2, flowinfo 4, address 16, scope 4  28 bytes
 type address struct {
 	raw [28]byte
 	len uint32
@@ -41,8 +45,8 @@ func newAddress(ip string, port uint16) address {
 	return a
 }
 
-// other returns the address with n added to its last byte.
-func (a address) other(n int) address {
+// plus returns the address with n added to the last byte of its IP address.
+func (a address) plus(n int) address {
 	last := 7
 	if a.family() == unix.AF_INET6 {
 		last = 23
@@ -83,6 +87,7 @@ func connect(fd int, a *address) error {
 	return call("connect", unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
 }
 
+// call makes a system call with three arguments. what is the name of the call, for errors.
 func call(what string, nr, a, b, c uintptr) error {
 	if _, _, errno := unix.RawSyscall(nr, a, b, c); errno != 0 {
 		return fmt.Errorf("%s: %w", what, errno)

@@ -7,23 +7,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (o *opened) listen() error {
-	fd, err := o.bound(o.ends.server, unix.SOCK_STREAM, o.ends.remote)
+// listen opens the server's listening socket, the first one of s.fds.
+func (s *sockets) listen() (int, error) {
+	fd, err := s.bound(s.ends.server, unix.SOCK_STREAM, s.ends.remote)
 	if err != nil {
-		return err
+		return -1, err
 	}
 
-	return call("listen", unix.SYS_LISTEN, uintptr(fd), 128, 0)
+	return fd, call("listen", unix.SYS_LISTEN, uintptr(fd), 128, 0)
 }
 
-// connected opens the flows' connections: the clients' and the servers' ends.
-func (o *opened) connected() (clients, servers []int, err error) {
-	if err := o.listen(); err != nil {
+// connected opens a connection per flow, and returns the sockets of both ends by flow.
+func (s *sockets) connected() (clients, servers []int, err error) {
+	listener, err := s.listen()
+	if err != nil {
 		return nil, nil, err
 	}
 
-	listener := o.fds[0]
-	if clients, err = o.clients(unix.SOCK_STREAM); err != nil {
+	if clients, err = s.clients(unix.SOCK_STREAM); err != nil {
 		return nil, nil, err
 	}
 
@@ -33,11 +34,11 @@ func (o *opened) connected() (clients, servers []int, err error) {
 			return nil, nil, err
 		}
 
-		o.fds = append(o.fds, fd)
+		s.fds = append(s.fds, fd)
 		servers = append(servers, fd)
 	}
 
-	for _, fd := range o.fds[1:] {
+	for _, fd := range s.fds[1:] {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 			return nil, nil, fmt.Errorf("set TCP_NODELAY: %w", err)
 		}
@@ -46,19 +47,20 @@ func (o *opened) connected() (clients, servers []int, err error) {
 	return clients, servers, nil
 }
 
-// tcp: one byte in each direction on persistent connections.
-func (o *opened) tcp() (func(int) error, error) {
-	clients, servers, err := o.connected()
+// tcp opens a connection per flow. An operation is a byte to the server and a byte back.
+func (s *sockets) tcp() (func(int) error, error) {
+	clients, servers, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
 
-	return func(flow int) error { return o.exchange(clients[flow], servers[flow]) }, nil
+	return func(flow int) error { return s.exchange(clients[flow], servers[flow]) }, nil
 }
 
-// stream: streamSize bytes to the server, or to the client, written at once and read completely.
-func (o *opened) stream(toClient bool) (func(int) error, error) {
-	from, to, err := o.connected()
+// stream opens a connection per flow. An operation writes streamSize bytes at once, to the server or to
+// the client, and reads all of them at the other end.
+func (s *sockets) stream(toClient bool) (func(int) error, error) {
+	from, to, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +69,7 @@ func (o *opened) stream(toClient bool) (func(int) error, error) {
 		from, to = to, from
 	}
 
-	for _, fd := range o.fds[1:] {
+	for _, fd := range s.fds[1:] {
 		err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 1<<20), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20),
 			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}))
 	}
@@ -96,8 +98,9 @@ func (o *opened) stream(toClient bool) (func(int) error, error) {
 	}, nil
 }
 
-func (o *opened) exchange(client, server int) error {
-	data := o.buf[:1]
+// exchange sends a byte to the server and a byte back.
+func (s *sockets) exchange(client, server int) error {
+	data := s.buf[:1]
 	if err := send(client, data, nil); err != nil {
 		return err
 	}
@@ -115,14 +118,15 @@ func (o *opened) exchange(client, server int) error {
 	return err
 }
 
-// tcpConnect: one connection per exchange, closed by the client first. It needs the thread in the
-// client's namespace.
-func (o *opened) tcpConnect() (func(int) error, error) {
-	if err := o.listen(); err != nil {
+// tcpConnect opens only the listening socket. An operation opens a connection, exchanges a byte in each
+// direction, and closes it, the client first. The thread must be in the client's namespace.
+func (s *sockets) tcpConnect() (func(int) error, error) {
+	listener, err := s.listen()
+	if err != nil {
 		return nil, err
 	}
 
-	listener, family := o.fds[0], uintptr(o.ends.local.family())
+	family := uintptr(s.ends.local.family())
 
 	return func(int) error {
 		fd, _, errno := unix.RawSyscall(unix.SYS_SOCKET, family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -131,7 +135,7 @@ func (o *opened) tcpConnect() (func(int) error, error) {
 		}
 
 		client := int(fd)
-		if err := connect(client, &o.ends.to); err != nil {
+		if err := connect(client, &s.ends.to); err != nil {
 			return err
 		}
 
@@ -140,7 +144,7 @@ func (o *opened) tcpConnect() (func(int) error, error) {
 			return err
 		}
 
-		if err := o.exchange(client, server); err != nil {
+		if err := s.exchange(client, server); err != nil {
 			return err
 		}
 

@@ -1,25 +1,27 @@
 // Command run runs the project's benchmarks, keeps their results and writes the documents about them:
 //
-//		go run ./bench/run [packets] [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
-//		go run ./bench/run -full [-keep]
-//		go run ./bench/run -profile docs/profile.md
-//		go run ./bench/run native [-count 5] [-keep]
-//		go run ./bench/run watched [-batches 10] [-count 5] [-keep]
-//		go run ./bench/run bound [-tries 100] [-keep]
-//		go run ./bench/run accept -reason 'why the figures may be what they are' [-run build/bench/packets.txt]
-//		go run ./bench/run documents
+//	go run ./bench/run [packets] [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
+//	go run ./bench/run -full [-keep]
+//	go run ./bench/run -profile docs/profile.md
+//	go run ./bench/run native [-count 5] [-keep]
+//	go run ./bench/run watched [-batches 10] [-count 5] [-keep]
+//	go run ./bench/run bound [-tries 100] [-keep]
+//	go run ./bench/run accept -reason 'why the figures may be what they are' [-run build/bench/packets.txt]
+//	go run ./bench/run documents
 //
-//	  - packets measures the packet path. It boots the test VM once for each variant, two VMs at a
-//	    time, in which bench/harness measures. It writes packets.txt and report.md to build/bench,
-//	    prints the table, and fails if a bar is missed. With -baseline, it is the gate of CI.
-//	  - -full measures Linux 6.1, and how the cost grows with connections and Services.
-//	  - -profile shows where the instructions go, by the plugin bench/stacks in qemu. It needs gcc, and
-//	    takes two to three minutes.
-//	  - native and watched run Go benchmarks, native on this machine, watched in the VM.
-//	  - bound runs an end-to-end test in the VM. It measures how long shortcuts last after a policy has
-//	    forbidden their connection.
-//	  - accept replaces the baseline of the gate.
-//	  - documents writes the documents from the newest kept runs.
+// The first word is the command:
+//
+//   - packets measures the packet path. It boots the test VM once for each variant, two VMs at a
+//     time, in which bench/harness measures. It writes packets.txt and report.md to build/bench,
+//     prints the table, and fails if a bar is missed. With -baseline, it is the gate of CI. With -full,
+//     it measures Linux 6.1, and how the cost grows with connections and Services, instead. With
+//     -profile, it shows where the instructions go, by the plugin bench/stacks in qemu. That needs
+//     gcc, and takes two to three minutes.
+//   - native and watched run Go benchmarks, native on this machine, watched in the VM.
+//   - bound runs an end-to-end test in the VM. It measures how long shortcuts last after a policy has
+//     forbidden their connection.
+//   - accept replaces the baseline of the gate.
+//   - documents writes the documents from the newest kept runs.
 //
 // With -keep, a run is kept in bench/results. Runs are in Go's benchmark format, so benchstat compares
 // two of them:
