@@ -44,8 +44,8 @@ type Baseline struct {
 }
 
 // Ratios returns the ratios that the gate checks: those of the bars, and one for each row of this
-// project that CI measures. The latter is relative to a host without OVS if that has the test, and
-// otherwise to Linux' flowtable.
+// project that CI measures. The latter is relative to a host without OVS, or to Linux' flowtable if a
+// host without OVS does not have the test. Ratios without their rows are omitted.
 func Ratios(rows []Row) []Ratio {
 	var out []Ratio
 
@@ -74,7 +74,7 @@ func Ratios(rows []Row) []Ratio {
 
 		b := Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: NoOVS}
 		if r.Test == EndpointTCPCRR {
-			b.BaseTest = HostTCPCRR // the same test, with the roles exchanged
+			b.BaseTest = HostTCPCRR // the same, but with the client outside
 		} else if _, ok := Find(rows, NoOVS, r.Test, r.Family); !ok {
 			b.Base = Flowtable
 		}

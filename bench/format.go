@@ -19,7 +19,7 @@ const (
 	endOfFormat = "PASS\n" // as in go test's output; marks a complete text
 )
 
-// Point is a row of a sweep, in which the same row is measured with several sizes.
+// Point is a row of a sweep, which measures the same row with several sizes.
 type Point struct {
 	Of   string // what the sweep varies: "connections" or "services"; "": the row belongs to no sweep
 	Size int    // number of them

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Bar limits the cost of one variant in terms of another variant or test.
+// Bar limits the instructions of a variant in a test, relative to those of a base: another variant,
+// another test, or both.
 type Bar struct {
 	Test, Family string
 	Variant      string  // the variant that must meet the bar

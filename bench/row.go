@@ -5,32 +5,39 @@ import (
 	"strings"
 )
 
-// Variants: the connection between uplink, host and pods.
+// Variants of a node's network: what connects its uplink, host and pods.
 const (
-	NoOVS      = "no-ovs"      // none: the host owns the uplink; pods are routed, without NAT
-	Helper     = "helper"      // the conntrack flows of ovn-k8s-gateway-helper on a bridge that holds the uplink
-	Masquerade = "masquerade"  // Linux without OVS: pods are routed, nftables masquerades them
-	EBPF       = "ebpf"        // ours with --gateway-shortcuts=off, in the layout direct
-	Bridged    = "bridged"     // the same in the layout bridged
-	OpenFlow   = "openflow"    // ours without programs: only flows, in layout bridged
-	Shortcuts  = "shortcuts"   // ours as shipped (auto), in the layout direct: established connections of pods bypass OVS
-	NeverShort = "never-short" // Shortcuts whose lease ends at once, so that every packet passes OVS
-	Flowtable  = "flowtable"   // Masquerade with nftables' flowtable, through which forwarded packets bypass the routing
-	OVNK       = "ovn-k"       // ovn-kubernetes' gateway of today: all flows of its default network in shared gateway mode
+	// Linux without OVS.
+	NoOVS      = "no-ovs"     // the host owns the uplink; pods are routed, without NAT
+	Masquerade = "masquerade" // pods are routed, and nftables masquerades them
+	Flowtable  = "flowtable"  // Masquerade with nftables' flowtable: forwarded packets bypass the routing
+
+	// ovn-kubernetes.
+	Helper = "helper" // its first releases: the conntrack flows of ovn-k8s-gateway-helper, on the uplink's bridge
+	OVNK   = "ovn-k"  // today: all flows of the default network in shared gateway mode
+
+	// This project with --gateway-shortcuts=off.
+	EBPF     = "ebpf"     // layout direct
+	Bridged  = "bridged"  // layout bridged
+	OpenFlow = "openflow" // layout bridged, with flows and without programs
+
+	// This project by default: established connections of pods bypass OVS.
+	Shortcuts        = "shortcuts"         // layout direct
+	ShortcutsBridged = "shortcuts-bridged" // layout bridged
+	NeverShort       = "never-short"       // Shortcuts with leases that end at once, so every packet passes OVS
+
 	// The same gateways on real OVN.
 	OVNKOnOVN      = OVNK + OnOVN
 	EBPFOnOVN      = EBPF + OnOVN
 	ShortcutsOnOVN = Shortcuts + OnOVN
-	// Ours as shipped, in the layout bridged.
-	ShortcutsBridged = "shortcuts-bridged"
 )
 
-// OnOVN ends the name of a variant on real OVN: northd, two chassis, 100 Services and a policy,
-// instead of a few flows on br-int that do the same to the tests' packets.
+// OnOVN ends the name of a variant on real OVN: northd, two chassis, 100 Services and a policy. Other
+// variants with OVS have a few flows on br-int that do the same to the tests' packets.
 const OnOVN = "+ovn"
 
-// Planted is not a variant: a row of Shortcuts with a program slowed down on purpose, to test the
-// gate.
+// Planted stands for a variant in a row of Shortcuts that was measured with slower programs. The gate
+// must detect it (Baseline.CheckPlanted).
 const Planted = "planted"
 
 // Variants returns the variants that CI measures, in the order of display. Those of this project
@@ -51,11 +58,16 @@ func AllVariants() []string {
 // Ours returns the variants of this project that CI measures.
 func Ours() []string { return []string{ShortcutsOnOVN, Shortcuts, ShortcutsBridged, NeverShort} }
 
-// The tests. host_ is between the node's host and a machine outside, overlay_ between
-// a pod and a pod of another node over Geneve, ns_ (North-South) between a pod and a
-// machine outside, by SNAT to the node's address, nodeport_ from a machine outside to
-// a pod behind a port of the node. An rr is one request and its answer on an open
-// connection; a crr opens and closes a connection for it; a stream is a write of 60 KB.
+// The tests. The first word of a name is the path of the packets:
+//
+//   - host_: between the node's host and a machine outside
+//   - overlay_: between a pod and a pod of another node, over Geneve
+//   - ns_ (North-South): from a pod to a machine outside, with SNAT to the node's address
+//   - nodeport_: from a machine outside to a pod behind a port of the node
+//   - endpoint_, service_: from the node's host to a machine outside
+//
+// The last word is the operation: an rr is a request and its reply on an open connection, a crr opens
+// and closes a connection for them, a stream is a write of 60 KB.
 const (
 	HostUDPRR     = "host_udp_rr"
 	HostTCPRR     = "host_tcp_rr"
@@ -68,12 +80,12 @@ const (
 	NSUDPRR       = "ns_udp_rr"
 	NSTCPRR       = "ns_tcp_rr"
 	NSTCPCRR      = "ns_tcp_crr"
-	// The pod is on this node, or on another one behind Geneve; its replies return through this
-	// node in both cases.
+	// The pod is on this node, or on another one behind Geneve. Its replies return through this node in
+	// both cases.
 	NodePortLocal  = "nodeport_local_tcp_crr"
 	NodePortRemote = "nodeport_remote_tcp_crr"
-	// From the node's host to an outside machine: by its own address, and by the ClusterIP of a
-	// Service with that endpoint.
+	// The client connects to the machine's own address, or to the ClusterIP of a Service with this
+	// endpoint.
 	EndpointTCPCRR = "endpoint_tcp_crr"
 	ServiceTCPCRR  = "service_tcp_crr"
 )
@@ -116,16 +128,15 @@ const (
 type Row struct {
 	Test    string
 	Variant string
-	// Layout is how uplink, bridge and host are wired: "direct" or "bridged", and
-	// "none" where there is no bridge.
+	// Layout is how uplink, bridge and host are wired: "direct" or "bridged", or "none" without a
+	// bridge.
 	Layout string
-	// Kernel is the guest's release, as uname has it.
+	// Kernel is the guest's release, as uname(1) prints it.
 	Kernel string
-	Family string
-	// Instructions is the median over the batches, per operation.
+	Family string // IPv4 or IPv6
+	// Instructions is the number of instructions per operation, the median of the batches.
 	Instructions float64
-	// Spread is the distance between the quartiles of the batches, as a fraction of
-	// the median.
+	// Spread is the distance between the quartiles of the batches, as a fraction of the median.
 	Spread float64
 }
 
@@ -207,9 +218,9 @@ func Samples(boots ...[]Row) map[string][]float64 {
 	return out
 }
 
-// Replace returns the rows with those of a later run in the place of the same rows. So the ratio of
-// two variants that were measured again is that of the later run. Boots differ by random keys of
-// the kernel: the better one of each row would make ratios to a cheaper boot of the base worse.
+// Replace returns the rows with those of a later run in the place of the same rows. It does not choose
+// the better row of both runs, because boots differ by the kernel's random hash keys: a ratio is fair
+// only if both of its rows are from the same run.
 func Replace(rows, later []Row) []Row {
 	at := map[string]int{}
 

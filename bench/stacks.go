@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ReadStacks reads what bench/stacks/stacks.c wrote: for each of the guest's marks
-// the instructions by call stack, as Profile has them.
+// ReadStacks reads the output of bench/stacks/stacks.c. It returns the instructions by call stack, as in
+// Profile.Stacks, for each mark at which the plugin wrote its counts.
 func ReadStacks(r io.Reader, symbols Symbols) ([]map[string]int, error) {
 	var all []map[string]int
 
@@ -45,6 +45,8 @@ func ReadStacks(r io.Reader, symbols Symbols) ([]map[string]int, error) {
 	return all, nil
 }
 
+// parseStack parses a line of the plugin: the number of instructions, and the addresses of a stack in
+// hexadecimal, the innermost first.
 func parseStack(line string) (n int, addrs []uint64, err error) {
 	count, rest, ok := strings.Cut(line, " ")
 	if !ok {
@@ -67,8 +69,7 @@ func parseStack(line string) (n int, addrs []uint64, err error) {
 	return n, addrs, nil
 }
 
-// Symbols are a kernel's functions by address, with those of modules and of BPF
-// programs.
+// Symbols are the functions of a kernel, of its modules and of BPF programs, sorted by address.
 type Symbols []symbol
 
 type symbol struct {
@@ -76,8 +77,8 @@ type symbol struct {
 	name string // "function" or "function [module]"
 }
 
-// ParseSymbols reads the lines of a guest's /proc/kallsyms, and leaves out what is
-// no code. That the kernel hides its addresses is an error.
+// ParseSymbols parses a guest's /proc/kallsyms. It omits symbols that are not code. It returns an error
+// if the kernel hides its addresses.
 func ParseSymbols(text string) (Symbols, error) {
 	var all Symbols
 
@@ -104,11 +105,12 @@ func ParseSymbols(text string) (Symbols, error) {
 	return all, nil
 }
 
-// inUser is all of what is not the kernel's.
+// inUser is the name of all code outside of the kernel.
 const inUser = "user"
 
-// stack names addresses, the innermost function first. The others are addresses
-// behind a call, which may be the end of their function.
+// stack returns the names of the functions of a stack, the innermost first. All addresses but the first
+// are return addresses. If a function ends with a call, its return address is already in the next
+// function, so stack looks up the byte before.
 func (s Symbols) stack(addrs []uint64) string {
 	names := make([]string, len(addrs))
 	for i, addr := range addrs {
@@ -122,6 +124,7 @@ func (s Symbols) stack(addrs []uint64) string {
 	return strings.Join(names, ";")
 }
 
+// name returns the function that contains the address.
 func (s Symbols) name(addr uint64) string {
 	i, found := slices.BinarySearchFunc(s, addr, func(sym symbol, addr uint64) int { return cmp.Compare(sym.addr, addr) })
 	if !found {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Table returns rows as a Markdown table: a line a test and family, a column a
-// variant, and at the end the bars of the line with what became of them. What was
-// not measured is a dash. It ends with a newline.
+// Table returns rows as a Markdown table, which ends with a newline. It has a line for each test and
+// family, and a column for each variant. The last column has the bars of the line, and whether they are
+// met. A dash is a row that was not measured.
 func Table(rows []Row, bars []Bar) string { return TableOf(Tests(), rows, bars) }
 
-// TableOf is like Table, with only the given tests. Without bars there is no column for them, and
-// each cell but a line's first also has the ratio to the first.
+// TableOf is like Table, with only the given tests. Without bars, it has no column for them. Instead,
+// each cell also has the ratio to the first cell of its line.
 func TableOf(tests []string, rows []Row, bars []Bar) string {
 	return grid(tests, rows, bars, func(r Row, first float64) string {
 		cell := fmt.Sprintf("%.0f ± %.1f %%", r.Instructions, 100*r.Spread)
@@ -25,7 +25,8 @@ func TableOf(tests []string, rows []Row, bars []Bar) string {
 	})
 }
 
-// Beside returns rows as a Markdown table. Each cell has the ratio of the same row in others.
+// Beside returns the rows that others has, too, as a Markdown table. Each cell has the instructions of
+// the row, and those of the same row in others divided by them.
 func Beside(rows, others []Row) string {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
 		_, ok := Find(others, r.Variant, r.Test, r.Family)
@@ -111,6 +112,7 @@ func tableLine(rows []Row, bars []Bar, variants []string, test, family string, f
 	return fmt.Sprintf("%s %s |\n", line, strings.Join(verdicts, ", "))
 }
 
+// verdict describes whether the rows meet the bar.
 func verdict(rows []Row, bar Bar) string {
 	ratio, ok := bar.Ratio(rows)
 	if !ok {

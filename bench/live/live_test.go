@@ -187,7 +187,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("busy %s: want user, nice, system, irq, softirq and steal", busy)
 	}
 
-	first, err := read(netip.MustParseAddr("127.0.0.1"))
+	first, err := readUsage(netip.MustParseAddr("127.0.0.1"))
 	if err != nil || first.Busy <= 0 {
 		t.Fatalf("used %+v, %v: want CPU time", first, err)
 	}
@@ -203,12 +203,12 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	second, err := read(netip.MustParseAddr("127.0.0.1"))
+	second, err := readUsage(netip.MustParseAddr("127.0.0.1"))
 	if used := second.since(first); err != nil || used.Packets < 2 || used.Busy < 0 {
 		t.Errorf("used %+v, %v: want the datagram, sent and received", used, err)
 	}
 
-	if u, err := read(netip.MustParseAddr("192.0.2.1")); err == nil {
+	if u, err := readUsage(netip.MustParseAddr("192.0.2.1")); err == nil {
 		t.Errorf("used %+v by an interface that does not exist", u)
 	}
 }

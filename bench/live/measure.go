@@ -26,9 +26,9 @@ func Tests() []string { return []string{UDPRR, TCPRR, StreamOut, StreamIn} }
 
 // Options configure a measurement.
 type Options struct {
-	Peer    netip.AddrPort
-	Seconds int
-	Limit   int // Mbit/s of a stream; 0: none
+	Peer    netip.AddrPort // a node that serves this one
+	Seconds int            // of each test, at most MaxSeconds
+	Limit   int            // Mbit/s of a stream; 0: none
 }
 
 // Row is the result of a test.
@@ -38,11 +38,11 @@ type Row struct {
 	Seconds    float64 `json:"seconds"`
 	Operations int     `json:"operations,omitempty"` // of an rr
 	Lost       int     `json:"lost,omitempty"`       // datagrams without a reply
-	P50        float64 `json:"p50_us,omitempty"`
+	P50        float64 `json:"p50_us,omitempty"`     // microseconds of an operation
 	P99        float64 `json:"p99_us,omitempty"`
 	Bytes      int64   `json:"bytes,omitempty"` // of a stream, at the receiver
-	Here       Cost    `json:"here"`
-	There      Cost    `json:"there"`
+	Here       Cost    `json:"here"`            // at the measuring node
+	There      Cost    `json:"there"`           // at the serving node
 }
 
 // Cost is the cost at one end: all packets of the interface, and all CPU time of the machine.
@@ -82,12 +82,13 @@ func Measure(ctx context.Context, o Options) ([]Row, error) {
 
 // measure runs a test and returns its figures, with the cost on both machines.
 func (o Options) measure(ctx context.Context, test string) (Row, error) {
-	local, serverBefore, err := o.usage(ctx)
+	// local is this node's address towards the peer. It selects the interface whose packets count.
+	local, serverBefore, err := o.peerUsage(ctx)
 	if err != nil {
 		return Row{}, err
 	}
 
-	clientBefore, err := read(local)
+	clientBefore, err := readUsage(local)
 	if err != nil {
 		return Row{}, err
 	}
@@ -99,12 +100,12 @@ func (o Options) measure(ctx context.Context, test string) (Row, error) {
 
 	row.Seconds = time.Since(start).Seconds()
 
-	clientAfter, err := read(local)
+	clientAfter, err := readUsage(local)
 	if err != nil {
 		return Row{}, err
 	}
 
-	_, serverAfter, err := o.usage(ctx)
+	_, serverAfter, err := o.peerUsage(ctx)
 	if err != nil {
 		return Row{}, err
 	}
@@ -157,8 +158,8 @@ func (o Options) dial(ctx context.Context, network string) (net.Conn, error) {
 	return d.DialContext(ctx, network, o.Peer.String())
 }
 
-// usage requests the peer's usage, and returns the local address of the connection.
-func (o Options) usage(ctx context.Context) (netip.Addr, usage, error) {
+// peerUsage requests the peer's usage, and returns the local address of the connection.
+func (o Options) peerUsage(ctx context.Context) (netip.Addr, usage, error) {
 	c, err := o.dial(ctx, "tcp")
 	if err != nil {
 		return netip.Addr{}, usage{}, err
@@ -237,6 +238,7 @@ func exchange(c net.Conn, number byte) error {
 	}
 }
 
+// streamOut sends a stream, and sets the number of bytes that the peer has received.
 func streamOut(c *net.TCPConn, span time.Duration, limit int, row *Row) error {
 	if err := stream(c, span, limit); err != nil {
 		return err
@@ -249,7 +251,7 @@ func streamOut(c *net.TCPConn, span time.Duration, limit int, row *Row) error {
 	return json.NewDecoder(c).Decode(&row.Bytes)
 }
 
-// stream writes for a time, limited to the rate.
+// stream writes to w for the span, at most limit Mbit/s; 0: without a limit.
 func stream(w io.Writer, span time.Duration, limit int) error {
 	chunk := make([]byte, 60000)
 
@@ -275,7 +277,7 @@ func stream(w io.Writer, span time.Duration, limit int) error {
 	}
 }
 
-// due returns the earliest time at which this number of bytes may have been sent.
+// due returns the earliest time after the start at which this number of bytes may have been sent.
 func due(sent int64, limit int) time.Duration {
 	if limit == 0 {
 		return 0

@@ -25,6 +25,7 @@ func Report(rows []Row) string {
 	return b.String() + compare(rows)
 }
 
+// result formats the main figures of a test.
 func (r Row) result() string {
 	if r.Bytes > 0 {
 		return fmt.Sprintf("%.0f Mbit/s", float64(r.Bytes)*8/1e6/r.Seconds)
@@ -73,6 +74,7 @@ func compare(rows []Row) string {
 	return b.String()
 }
 
+// median returns the median CPU time per packet at this end, or 0 without rows.
 func median(rows []Row, test, backend string) float64 {
 	var costs []float64
 
@@ -97,6 +99,7 @@ func Rounds(ctx context.Context, o Options, backends []string, rounds int, switc
 	return inRounds(ctx, func(ctx context.Context) ([]Row, error) { return Measure(ctx, o) }, backends, rounds, switchTo)
 }
 
+// inRounds is Rounds with any measurement, for tests.
 func inRounds(ctx context.Context, measure func(context.Context) ([]Row, error), backends []string, rounds int, switchTo func(context.Context, string) error) (rows []Row, err error) {
 	if len(backends) == 0 || rounds < 1 {
 		return nil, errors.New("measure: no backend, or no round")

@@ -13,17 +13,22 @@ import (
 	"time"
 )
 
-// Limits of requests.
+// Limits of what a server and a request may ask for.
 const (
-	MaxServe   = time.Hour
-	MaxSeconds = 60
+	MaxServe   = time.Hour // ServeOptions.For
+	MaxSeconds = 60        // of a test
 )
 
-// request is the first line of a connection.
+// request is the first line of a connection. The server's reply depends on Test:
+//
+//	usage       its usage, as JSON
+//	tcp_rr      each byte that it receives
+//	stream_out  when the client has closed its direction, the number of received bytes, as JSON
+//	stream_in   a stream for Seconds
 type request struct {
-	Test    string `json:"test"` // or "usage"
+	Test    string `json:"test"`
 	Seconds int    `json:"seconds,omitempty"`
-	Limit   int    `json:"limit_mbit,omitempty"`
+	Limit   int    `json:"limit_mbit,omitempty"` // Mbit/s; 0: none
 }
 
 // ServeOptions configure Serve.
@@ -95,7 +100,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	}
 }
 
-// echo returns the peer's datagrams, at the same size.
+// echo sends the peer's datagrams back.
 func echo(udp *net.UDPConn, peer netip.Addr) {
 	buf := make([]byte, 2048)
 	for {
@@ -110,6 +115,7 @@ func echo(udp *net.UDPConn, peer netip.Addr) {
 	}
 }
 
+// answer serves one connection, as described at request.
 func answer(c *net.TCPConn) error {
 	in := bufio.NewReader(c)
 
@@ -125,7 +131,7 @@ func answer(c *net.TCPConn) error {
 
 	switch r.Test {
 	case "usage":
-		u, err := read(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
+		u, err := readUsage(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
 		if err != nil {
 			return err
 		}

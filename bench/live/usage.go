@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage is a machine's usage since boot.
+// usage is the CPU time and the packets of a machine since boot.
 type usage struct {
 	Busy    time.Duration `json:"busy_ns"` // of all CPUs
 	Packets uint64        `json:"packets"` // received and sent by the interface
@@ -19,8 +19,8 @@ func (u usage) since(before usage) usage {
 	return usage{u.Busy - before.Busy, u.Packets - before.Packets}
 }
 
-// read returns the usage of the machine and of the interface that has the address.
-func read(addr netip.Addr) (usage, error) {
+// readUsage returns the usage of the machine and of the interface that has the address.
+func readUsage(addr netip.Addr) (usage, error) {
 	link, err := interfaceOf(addr)
 	if err != nil {
 		return usage{}, err
@@ -63,6 +63,8 @@ func busyTime(t procfs.CPUStat) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
+// interfaceOf returns the name of the interface with the address. For a loopback address, it is the one
+// whose network contains the address.
 func interfaceOf(addr netip.Addr) (string, error) {
 	links, err := net.Interfaces()
 	if err != nil {

@@ -8,27 +8,32 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// flatBar limits the growth of a test's cost from the smallest to the largest size. With a base,
-// which includes the cost of the kernel's own tables, it limits the growth relative to that of the
-// base.
+// flatBar limits how the cost of a test grows with a number of connections or Services. It limits one
+// of three ratios:
+//
+//   - without base and at: the cost at the largest size, divided by the cost at the smallest one
+//   - with base: this ratio, divided by the same ratio of the variant base. A base has the cost of the
+//     kernel's own tables, too.
+//   - with base and at: the cost at the size at, divided by the cost of base at this size
 type flatBar struct {
-	of, test, variant, base string
-	max                     float64
-	upTo                    int // larger sizes are not compared; 0: all are
-	at                      int // if not 0, it limits the cost at this size relative to that of the base
+	of, test, variant string // of: "connections" or "services", as bench.Point.Of
+	base              string // a variant; "": none
+	max               float64
+	upTo              int // larger sizes are not compared; 0: all are
+	at                int // a size; 0: none
 }
 
 func flatBars() []flatBar {
 	return []flatBar{
-		{"connections", bench.HostUDPRR, bench.EBPF, bench.NoOVS, 1.05, 0, 0},
-		{"connections", bench.NSUDPRR, bench.EBPF, bench.Helper, 1.05, 10000, 0},
-		{"connections", bench.NSUDPRR, bench.Shortcuts, "", 1.10, 10000, 0},
-		// fifteen times as many as the table of shortcuts has room for
-		{"connections", bench.NSUDPRR, bench.Shortcuts, bench.EBPF, 1.10, 0, 1000000},
-		{"services", bench.HostUDPRR, bench.EBPF, "", 1.02, 0, 0},
-		{"services", bench.NSUDPRR, bench.EBPF, "", 1.02, 0, 0},
-		{"services", bench.NodePortLocal, bench.EBPF, "", 1.02, 0, 0},
-		{"services", bench.ServiceTCPCRR, bench.EBPF, "", 1.02, 0, 0},
+		{of: "connections", test: bench.HostUDPRR, variant: bench.EBPF, base: bench.NoOVS, max: 1.05},
+		{of: "connections", test: bench.NSUDPRR, variant: bench.EBPF, base: bench.Helper, max: 1.05, upTo: 10000},
+		{of: "connections", test: bench.NSUDPRR, variant: bench.Shortcuts, max: 1.10, upTo: 10000},
+		// Fifteen times as many connections as the table of shortcuts has room for.
+		{of: "connections", test: bench.NSUDPRR, variant: bench.Shortcuts, base: bench.EBPF, max: 1.10, at: 1000000},
+		{of: "services", test: bench.HostUDPRR, variant: bench.EBPF, max: 1.02},
+		{of: "services", test: bench.NSUDPRR, variant: bench.EBPF, max: 1.02},
+		{of: "services", test: bench.NodePortLocal, variant: bench.EBPF, max: 1.02},
+		{of: "services", test: bench.ServiceTCPCRR, variant: bench.EBPF, max: 1.02},
 	}
 }
 
@@ -57,6 +62,7 @@ func (b flatBar) growth(points []bench.Point, variant string) (ratio float64, si
 	return last.Row.Instructions / first.Row.Instructions, [2]int{first.Size, last.Size}, true
 }
 
+// isOf reports whether a point belongs to the bar's test and to the variant.
 func (b flatBar) isOf(point bench.Point, variant string) bool {
 	return point.Of == b.of && point.Row.Test == b.test && point.Row.Variant == variant && point.Row.Family == bench.IPv4
 }
@@ -80,6 +86,7 @@ func (b flatBar) beside(points []bench.Point) (ratio float64, ok bool) {
 	return costs[b.variant] / costs[b.base], true
 }
 
+// ratio returns the limited ratio, and the sizes that it compares. ok is false if a point is missing.
 func (b flatBar) ratio(points []bench.Point) (ratio float64, sizes [2]int, ok bool) {
 	if b.at != 0 {
 		ratio, ok = b.beside(points)

@@ -10,10 +10,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// Kernel is the kernel of the bars.
+// Kernel is the kernel for which the bars are, a prefix of its release.
 const Kernel = "6.12"
 
-// Runs holds the newest run of each kind and platform, as returned by results.Newest.
+// Runs holds the newest run of each kind and platform, as results.Newest returns them.
 type Runs map[string]*results.Run
 
 // page builds the page.
@@ -69,6 +69,7 @@ func (p *page) provenance(r *results.Run) {
 	}
 }
 
+// packets shows the run of kind results.Packets: the bars, and tables of the tests.
 func (p *page) packets(runs Runs) {
 	r := runs[results.Packets]
 	rows := bench.OnKernel(r.Rows, Kernel)
@@ -111,7 +112,7 @@ func (p *page) packets(runs Runs) {
 // onOVN reports whether a row's variant has real OVN.
 func onOVN(r bench.Row) bool { return strings.HasSuffix(r.Variant, bench.OnOVN) }
 
-// platform shows the rows of another platform, and what those of Platform are of them.
+// platform shows the rows of another platform, and the ratios of results.Platform's rows to them.
 func (p *page) platform(name string, rows []bench.Row, other *results.Run) {
 	p.put("\n### %s beside %s\n\nInstructions on %s, and what the same test costs on %s.\n", name, results.Platform, name, results.Platform)
 	p.provenance(other)
@@ -161,4 +162,14 @@ func testName(test, family string) string {
 	}
 
 	return test
+}
+
+// thousands formats a whole number with commas.
+func thousands(x float64) string {
+	s := fmt.Sprintf("%.0f", x)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+
+	return s
 }

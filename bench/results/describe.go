@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Describe returns an empty run on this machine, dated now. Programs are those of the platform that
-// is in use.
+// Describe returns a run on this machine, dated now, without results. Its versions are those of the
+// programs in PATH.
 func Describe(ctx context.Context, kind string) Run {
 	return Run{
 		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx), Platform: platform.Name(),

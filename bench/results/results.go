@@ -12,13 +12,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// Kinds of runs.
+// Kinds of runs, with the fields of Run that have their results.
 const (
-	Packets = "packets" // the packet path in the VM: Rows
-	Full    = "full"    // the same on other kernels, and what grows with the number of connections or services: Rows, Sweeps
-	Native  = "native"  // Go benchmarks on this machine: Measures
-	Watched = "watched" // what counting and a monitor cost a packet, in the VM: Measures, whose nanoseconds are instructions
-	Bound   = "bound"   // how long shortcuts last after a policy has forbidden their connection, in the VM: Measures
+	// Packets is the packet path in the VM: Rows.
+	Packets = "packets"
+	// Full is the packet path on other kernels (Rows), and with several numbers of connections and
+	// Services (Sweeps).
+	Full = "full"
+	// Native is Go benchmarks on this machine: Measures.
+	Native = "native"
+	// Watched is the cost of counting and of a monitor per packet, in the VM: Measures, whose
+	// nanoseconds are instructions.
+	Watched = "watched"
+	// Bound is how long shortcuts last after a policy has forbidden their connection, in the VM:
+	// Measures.
+	Bound = "bound"
 )
 
 // Platform is the platform of the documents' figures and of the gate's baseline (docs/platforms.md).
@@ -28,12 +36,12 @@ const Platform = "debian13"
 type Run struct {
 	Kind     string
 	Date     string // RFC 3339, UTC
-	Commit   string // as git describes it; "-dirty" where the tree was not the commit's
-	Seed     int    // of the ports that the clients send from
-	Boots    int    // of each variant; a row is the median
+	Commit   string // as git describes it; it ends with "-dirty" if there were uncommitted changes
+	Seed     int    // of the clients' ports
+	Boots    int    // of each variant; a row is the median of all boots
 	Machine  Machine
-	Platform string // whose OVN and Open vSwitch took part; "" in runs from before there were platforms
-	Versions string // of the programs that took part, separated by commas
+	Platform string // of OVN and Open vSwitch (docs/platforms.md); "" in the oldest runs
+	Versions string // of the programs, separated by commas
 	Rows     []bench.Row
 	Sweeps   []bench.Point
 	Measures []Measure
@@ -42,7 +50,7 @@ type Run struct {
 	Samples map[string][]float64
 }
 
-// Machine describes the machine; the guest's kernel is in the rows.
+// Machine describes the machine that ran the benchmark. The kernel of a VM is in the rows.
 type Machine struct {
 	CPU    string
 	Cores  int
@@ -55,7 +63,7 @@ type Machine struct {
 // Measure is the result of a Go benchmark: the median of its runs by unit, and the distance of the
 // quartiles as a fraction of it.
 type Measure struct {
-	Package string // below the module
+	Package string // path below the module
 	Name    string
 	Values  map[string]float64
 	Spread  map[string]float64
@@ -88,7 +96,8 @@ func (r *Run) Name() string {
 	return fmt.Sprintf("%s-%s-%s.txt", r.key(), day, r.Commit)
 }
 
-// key is what the newest run of is shown: its kind, and its platform where that is not Platform.
+// key identifies runs of which only the newest is shown: those of a kind, and of a platform other than
+// Platform.
 func (r *Run) key() string {
 	if r.Platform == "" || r.Platform == Platform {
 		return r.Kind

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plugin for qemu that counts the guest's instructions by call stack, all of
- * them, between marks that the guest sets. One CPU.
+ * A plugin for qemu that counts all instructions of the guest by call stack, between marks that the
+ * guest sets. It supports guests with one CPU, x86-64.
  *
  *   qemu-system-x86_64 -plugin stacks.so,out=FILE
  *
- * The marks are no-operations with a displacement of their own:
- * 0f 1f 80 imm32, where imm32 is 0x6f766e00 + 1: count from here, + 2: count no
- * further, + 3: write and forget. A mark writes a line "instructions address
- * return-address..." (innermost first, hexadecimal but for the count) for each
- * stack of the kernel, and then a line "end".
+ * A mark is an instruction without an effect, nopl disp32(%rax): 0f 1f 80 imm32. The displacement is
+ * MARK + 1 to begin counting, MARK + 2 to end it, and MARK + 3 to write the counts to FILE and reset
+ * them. bench/harness/counter_amd64.s has the marks.
  *
- * A block of straight code is counted when it is entered. Stacks are followed by
- * what ends a block: a call adds the address behind it, a return takes away all
- * down to the address that it went to, if there is one. What enters the kernel
- * anew begins with no stack; an interrupt's is on top of what it interrupted.
+ * The output has a line "instructions address return-address..." for each stack, the innermost
+ * address first. The number is decimal, the addresses are hexadecimal. A line "end" follows.
+ * bench/stacks.go reads it.
+ *
+ * qemu translates code in blocks without branches, and calls entered() when the guest enters one. The
+ * instruction that ended the previous block shows how the stack has changed: after a call, the
+ * address behind the call is pushed; after a return, all frames are popped down to the one with the
+ * address to which it returned. If code in user space enters the kernel, the stack is empty. An
+ * interrupt in the kernel continues the stack of the code that it interrupts. User space has no
+ * stacks: all of it is counted at address 0.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is used of qemu's interface for plugins, version 1. */
+/* The part of qemu's plugin interface (qemu-plugin.h, version 1) that this file uses. */
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 typedef uint64_t plugin_id;
@@ -39,26 +43,32 @@ extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 extern uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
+/* How a block ends. */
 enum ends {
 	OTHERWISE,
 	CALL,
 	RETURN
 };
 
+/* A translated block. Blocks are never freed: qemu may enter them at any time. */
 struct block {
-	uint64_t start, behind; /* addresses: of the first instruction, and after the last */
-	uint64_t instructions;
+	uint64_t start, behind; /* addresses of its first instruction, and after its last one */
+	uint64_t instructions;  /* number */
 	enum ends ends;
 };
 
-/* A stack: the return addresses from here to the root. */
+/*
+ * A stack: the return addresses from this frame to the root. Frames with the same parent and address
+ * are the same frame, so a pointer identifies a stack.
+ */
 struct frame {
 	struct frame *parent;
 	uint64_t address;
 };
 
+/* The instructions of the block at an address, entered with a stack. */
 struct count {
-	const struct frame *frame;
+	const struct frame *frame; /* NULL: the slot is free */
 	uint64_t address, instructions;
 };
 
@@ -69,15 +79,16 @@ enum {
 	WRITE
 };
 enum {
-	SLOTS = 1 << 20
+	SLOTS = 1 << 20 /* of each hash table */
 };
 
-static struct frame root;
+/* The hash tables have open addressing: a search goes on to the next slot until one is free. */
+static struct frame root; /* the empty stack */
 static struct frame *frames[SLOTS];
 static struct count counts[SLOTS];
 static size_t nframes, ncounts;
-static struct frame *top = &root;
-static const struct block *last;
+static struct frame *top = &root; /* the current stack */
+static const struct block *last;  /* the block that was entered last */
 static bool counting;
 static FILE *out;
 
@@ -90,6 +101,7 @@ static void *must(void *p)
 	return p;
 }
 
+/* slot returns the slot at which a search for the pair begins. */
 static size_t slot(const void *p, uint64_t x)
 {
 	uint64_t h = ((uintptr_t)p ^ x * 0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd;
@@ -97,7 +109,7 @@ static size_t slot(const void *p, uint64_t x)
 	return (h ^ h >> 32) % SLOTS;
 }
 
-/* Half full, something else is wrong: the guest's code is not that long. */
+/* room ends qemu if a table with n entries is half full. The guest's code does not have so many. */
 static void room(size_t n)
 {
 	if (n < SLOTS / 2)
@@ -106,6 +118,7 @@ static void room(size_t n)
 	exit(1);
 }
 
+/* called returns the stack after a call, which will return to the address. */
 static struct frame *called(struct frame *parent, uint64_t address)
 {
 	size_t i = slot(parent, address);
@@ -119,14 +132,16 @@ static struct frame *called(struct frame *parent, uint64_t address)
 	return frames[i];
 }
 
+/* returned returns the stack after a return to the address. */
 static struct frame *returned(struct frame *from, uint64_t address)
 {
 	for (struct frame *f = from; f != &root; f = f->parent)
 		if (f->address == address)
 			return f->parent;
-	return from; /* another thread's */
+	return from; /* a return of another thread, whose call was not counted */
 }
 
+/* add counts instructions of the block at the address, with this stack. */
 static void add(const struct frame *frame, uint64_t address, uint64_t instructions)
 {
 	size_t i = slot(frame, address);
@@ -142,11 +157,13 @@ static void add(const struct frame *frame, uint64_t address, uint64_t instructio
 	counts[i].instructions += instructions;
 }
 
+/* in_kernel reports whether an address is in the upper half, which is the kernel's. */
 static bool in_kernel(uint64_t address)
 {
 	return address >> 63;
 }
 
+/* entered is called before the guest executes a block. */
 static void entered(unsigned cpu, void *data)
 {
 	const struct block *b = data;
@@ -164,6 +181,7 @@ static void entered(unsigned cpu, void *data)
 	add(top, in_kernel(b->start) ? b->start : 0, b->instructions);
 }
 
+/* begin, end and write_out are called before the guest executes a mark. */
 static void begin(unsigned cpu, void *data)
 {
 	(void)cpu;
@@ -199,7 +217,11 @@ static void write_out(unsigned cpu, void *data)
 	ncounts = 0;
 }
 
-/* How the block ends of which this is the last instruction. */
+/*
+ * ends_by returns how a block ends, given the n bytes of its last instruction. Calls are e8 (rel32) and
+ * ff /2 (indirect), returns are c3 and c2. Prefixes before the opcode are skipped: segments, sizes,
+ * repetitions, and REX (40 to 4f).
+ */
 static enum ends ends_by(const uint8_t *p, size_t n)
 {
 	static const uint8_t prefixes[] = { 0x26, 0x2e, 0x36, 0x3e, 0x64,
@@ -214,6 +236,7 @@ static enum ends ends_by(const uint8_t *p, size_t n)
 	return *p == 0xc3 || *p == 0xc2 ? RETURN : OTHERWISE;
 }
 
+/* mark registers the function of a mark, if the instruction is one. */
 static void mark(struct qemu_plugin_insn *insn)
 {
 	const uint8_t *p = qemu_plugin_insn_data(insn);
@@ -230,6 +253,7 @@ static void mark(struct qemu_plugin_insn *insn)
 						       0, NULL);
 }
 
+/* translated is called when qemu has translated a block. */
 static void translated(plugin_id id, struct qemu_plugin_tb *tb)
 {
 	size_t n = qemu_plugin_tb_n_insns(tb);

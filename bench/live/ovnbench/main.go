@@ -65,12 +65,15 @@ func serveCommand() *cobra.Command {
 	return c
 }
 
-// measuring are the flags of a run.
+// measuring holds the flags of the command run.
 type measuring struct {
 	live.Options
-	rounds                           int
-	backends, command, json, records string
-	yes                              bool
+	rounds   int    // for each backend
+	backends string // names, separated by commas; "": the present one
+	command  string // of --switch
+	json     string // file for the rows; "": none
+	records  string // directory with the agent's record
+	yes      bool
 }
 
 func runCommand() *cobra.Command {
@@ -131,7 +134,7 @@ func (r *measuring) run(ctx context.Context, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintf(stderr, "switching to %s\n", backend)
 		return r.switchTo(ctx, backend)
 	})
-	if len(rows) > 0 { // also what there is of a run that ended early
+	if len(rows) > 0 { // even if the run ended early
 		fmt.Fprint(stdout, live.Report(rows))
 
 		if r.json != "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// full shows other kernels, and results that depend on a size.
+// full shows a run of kind results.Full: other kernels, and costs that depend on a number of connections
+// or Services.
 func (p *page) full(r *results.Run) {
 	p.put("\n## Other kernels, many connections, many Services\n\n`make bench KIND=full`.\n")
 	p.provenance(r)
@@ -59,7 +60,7 @@ func (p *page) sweep(of string, points []bench.Point) {
 	}
 }
 
-// line holds a variant's instructions by size.
+// line holds a variant's instructions (y) by size (x).
 type line struct {
 	variant string
 	x, y    []float64
@@ -120,49 +121,4 @@ func sweepTable(of string, lines []line) string {
 	}
 
 	return b.String() + "\n"
-}
-
-// native shows the Go benchmarks.
-func (p *page) native(r *results.Run) {
-	p.put("\n## Natively\n\n`make bench KIND=native`: times on this machine, which repeat less well than instructions do; ± is the distance of the quartiles of the runs.\n")
-	p.provenance(r)
-
-	last := ""
-	for _, m := range r.Measures {
-		if m.Package != last {
-			last = m.Package
-			p.put("\n### %s\n\n| benchmark | |\n|---|---|\n", m.Package)
-		}
-
-		var values []string
-		for _, unit := range slices.Sorted(maps.Keys(m.Values)) {
-			values = append(values, fmt.Sprintf("%s %s ± %.0f %%", significant(m.Values[unit]), unit, 100*m.Spread[unit]))
-		}
-
-		p.put("| %s | %s |\n", m.Name, strings.Join(values, ", "))
-	}
-}
-
-// significant formats a number with three significant digits.
-func significant(x float64) string {
-	switch {
-	case x >= 100:
-		return thousands(x)
-	case x >= 10:
-		return fmt.Sprintf("%.1f", x)
-	case x >= 1:
-		return fmt.Sprintf("%.2f", x)
-	}
-
-	return fmt.Sprintf("%.3g", x)
-}
-
-// thousands formats a whole number with commas.
-func thousands(x float64) string {
-	s := fmt.Sprintf("%.0f", x)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-
-	return s
 }
