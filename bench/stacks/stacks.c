@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plugin for qemu that counts all instructions of the guest by call stack, between marks that the
- * guest sets. It supports guests with one CPU, x86-64.
+ * A plugin for qemu that counts all instructions of the guest by call stack, between marks that
+ * the guest sets. It supports guests with one CPU, x86-64.
  *
  *   qemu-system-x86_64 -plugin stacks.so,out=FILE
  *
- * A mark is an instruction without an effect, nopl disp32(%rax): 0f 1f 80 imm32. The displacement is
- * MARK + 1 to begin counting, MARK + 2 to end it, and MARK + 3 to write the counts to FILE and reset
- * them. bench/harness/counter_amd64.s has the marks.
+ * A mark is an instruction without an effect, nopl disp32(%rax): 0f 1f 80 and the displacement.
+ * The displacement MARK + 1 begins counting, MARK + 2 ends it, and MARK + 3 writes the counts to
+ * FILE and resets them. bench/harness/counter_amd64.s has the marks.
  *
  * The output has a line "instructions address return-address..." for each stack, the innermost
  * address first. The number is decimal, the addresses are hexadecimal. A line "end" follows.
  * bench/stacks.go reads it.
  *
- * qemu translates code in blocks without branches, and calls entered() when the guest enters one. The
- * instruction that ended the previous block shows how the stack has changed: after a call, the
- * address behind the call is pushed; after a return, all frames are popped down to the one with the
- * address to which it returned. If code in user space enters the kernel, the stack is empty. An
- * interrupt in the kernel continues the stack of the code that it interrupts. User space has no
- * stacks: all of it is counted at address 0.
+ * qemu translates code in blocks without branches, and calls entered() when the guest enters one.
+ * The instruction that ended the previous block shows how the stack has changed. After a call, the
+ * address behind the call is pushed. After a return, all frames are popped down to the one with
+ * the address to which it returned. If code in user space enters the kernel, the stack is empty.
+ * An interrupt in the kernel continues the stack of the code that it interrupted. User space has
+ * no stacks: all of it is counted at address 0.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,8 +58,8 @@ struct block {
 };
 
 /*
- * A stack: the return addresses from this frame to the root. Frames with the same parent and address
- * are the same frame, so a pointer identifies a stack.
+ * A stack: the return addresses from this frame to the root. Frames with the same parent and
+ * address are the same frame, so a pointer identifies a stack.
  */
 struct frame {
 	struct frame *parent;
@@ -109,7 +109,7 @@ static size_t slot(const void *p, uint64_t x)
 	return (h ^ h >> 32) % SLOTS;
 }
 
-/* room ends qemu if a table with n entries is half full. The guest's code does not have so many. */
+/* room ends qemu if a table with n entries is half full: the guest has fewer stacks. */
 static void room(size_t n)
 {
 	if (n < SLOTS / 2)
@@ -218,9 +218,9 @@ static void write_out(unsigned cpu, void *data)
 }
 
 /*
- * ends_by returns how a block ends, given the n bytes of its last instruction. Calls are e8 (rel32) and
- * ff /2 (indirect), returns are c3 and c2. Prefixes before the opcode are skipped: segments, sizes,
- * repetitions, and REX (40 to 4f).
+ * ends_by returns how a block ends, given the n bytes of its last instruction. Calls are e8
+ * (rel32) and ff /2 (indirect), returns are c3 and c2. Prefixes before the opcode are skipped:
+ * segments, sizes, repetitions, and REX (40 to 4f).
  */
 static enum ends ends_by(const uint8_t *p, size_t n)
 {
