@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pair is a certificate with its key.
+// pair is a certificate with its key, an ECDSA key on the curve P-256.
 type pair struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

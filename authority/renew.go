@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Lifetimes of certificates. Each is replaced when a third of its life is left.
+// Lifetimes of certificates. When a third of its life is left, a member's certificate is replaced, and
+// the successor of an authority is published. Nodes decide themselves when they renew theirs (RunNode).
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	memberLife    = 90 * 24 * time.Hour // also the maximum for nodes
+	memberLife    = 90 * 24 * time.Hour // also the default of Authority.NodeLife
 )
 
 // Handover is the default time between the publication of a new authority and its first signature.
@@ -32,6 +33,7 @@ const (
 // the authority before its life is over.
 const rotateKey = "rotate"
 
+// authoritySecrets are the Secrets of authorities. Their keys are those of authorityState.data.
 var authoritySecrets = []string{centralSecret, nodesSecret}
 
 // memberSecret is a Secret with a certificate, under the file names that its readers expect.

@@ -40,7 +40,7 @@ type Authority struct {
 	Client    kubernetes.Interface
 	Namespace string        // of the Secrets
 	Handover  time.Duration // between the publication of an authority and its first signature
-	NodeLife  time.Duration // of nodes' certificates
+	NodeLife  time.Duration // maximum life of nodes' certificates
 	Log       *slog.Logger
 }
 
@@ -116,6 +116,7 @@ func (a *Authority) Sync(ctx context.Context) error {
 		a.Log.Info("certificate issued", "secret", name, "keys", slices.Sorted(maps.Keys(data)))
 	}
 
+	// Nodes verify the databases' servers by the certificates that the servers trust of each other.
 	maps.Copy(existing, changed)
 	trusted := existing[memberSecrets()[0].name]["cacert.pem"]
 

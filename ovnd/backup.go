@@ -21,7 +21,7 @@ const backupLayout = "2006-01-02T15-04-05Z"
 const unfinishedSuffix = ".new"
 
 // abandonedAge is the age at which an unfinished backup is no longer in progress. It is longer than
-// the timeouts of both tools.
+// ovsdb-client's timeout for both databases.
 const abandonedAge = 10 * time.Minute
 
 var backupPattern = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$`)

@@ -65,9 +65,9 @@ func ParseMembers(text string) ([]netip.Addr, error) {
 type Database struct {
 	Name   string // in OVSDB
 	file   string // name of the data file, the socket and the control socket, without extension
-	schema string
+	schema string // name of the installed file
 	port   uint16 // for clients over TLS
-	raft   uint16 // between members
+	raft   uint16 // port between members
 	// readOnly forbids clients over TLS to write. Clients of the unix socket, which is in the member's
 	// pod, may write.
 	readOnly bool
@@ -82,8 +82,14 @@ const relayName = "ovnsb_relay"
 // Databases returns the Northbound and the Southbound database, in this order.
 func Databases() [2]Database {
 	return [2]Database{
-		{"OVN_Northbound", "ovnnb_db", "ovn-nb.ovsschema", 6641, 6643, false},
-		{"OVN_Southbound", "ovnsb_db", "ovn-sb.ovsschema", 6645, 6644, true},
+		{
+			Name: "OVN_Northbound", file: "ovnnb_db", schema: "ovn-nb.ovsschema",
+			port: 6641, raft: 6643,
+		},
+		{
+			Name: "OVN_Southbound", file: "ovnsb_db", schema: "ovn-sb.ovsschema",
+			port: 6645, raft: 6644, readOnly: true,
+		},
 	}
 }
 
@@ -109,7 +115,7 @@ func (c Central) others() []netip.Addr {
 // clients.
 func (c Central) socket(d Database) string { return "unix:" + c.path(d, ".sock") }
 
-// path returns the path of a database's socket or control socket.
+// path returns the path of a database's socket (.sock) or control socket (.ctl).
 func (c Central) path(d Database, extension string) string {
 	return c.RunDir + "/" + d.file + extension
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
-
-	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // Northd waits for this member's databases, converts each of them to the schema of the installed
@@ -66,18 +63,4 @@ func (c Central) convert(ctx context.Context, d Database, log *slog.Logger) erro
 	}
 
 	return nil
-}
-
-// await calls ready until it returns nil or the context ends.
-func await(ctx context.Context, ready func() error) error {
-	for {
-		err := ready()
-		if err == nil {
-			return nil
-		}
-
-		if !loop.Pause(ctx, 200*time.Millisecond) {
-			return fmt.Errorf("%w (%w)", err, ctx.Err())
-		}
-	}
 }

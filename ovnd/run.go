@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // logOptions make daemons log to the container's output only.
@@ -29,6 +32,20 @@ func runWith(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, erro
 	}
 
 	return stdout.Bytes(), nil
+}
+
+// await calls ready until it returns nil or the context ends.
+func await(ctx context.Context, ready func() error) error {
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+
+		if !loop.Pause(ctx, 200*time.Millisecond) {
+			return fmt.Errorf("%w (%w)", err, ctx.Err())
+		}
+	}
 }
 
 // Become replaces this process by a program. It returns only if that fails.

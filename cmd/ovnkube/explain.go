@@ -33,9 +33,20 @@ about a SYN, the SYN is explained, too.`
 // question holds the flags of explain.
 type question struct {
 	finder
-	from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge string
-	icmpID, payload, vlan, packet                                  int
-	json                                                           bool
+	from string // wire, ovn or host
+
+	// The packet: a whole frame in hex, a frame of a capture file, or else the arguments and the flags
+	// of its headers. See frames.
+	hex             string
+	pcap            string
+	packet          int    // number of the frame in pcap, from 1
+	flags, icmpType string // flags "": both ACK and SYN
+	srcMAC, dstMAC  string // "": those of the node and of a neighbour
+	icmpID, payload int
+	vlan            int // below 0: the gateway's
+
+	node, bridge string // for ovn-trace; node "": without it
+	json         bool
 }
 
 // answer is a packet and its decision, an element of -json.

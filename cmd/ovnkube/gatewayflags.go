@@ -9,16 +9,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// gatewayFlags configure the wiring of the gateway.
+// gatewayFlags configure the wiring of the gateway. They are settings of the agent.
 type gatewayFlags struct {
-	layout, backend string
-	shortcuts       string
+	layout, backend string // names of a verdict.Layout and of a gateway.Backend
+	shortcuts       string // shortcutsAuto or shortcutsOff
 	mode            gatewayMode
-	vlan            int
-	routable        bool
-	addresses       addressPrefixes
-	countServices   int
-	shadowRate      int
+	vlan            int             // of packets on the uplink; 0: untagged
+	routable        bool            // pods are reachable from outside, without SNAT
+	addresses       addressPrefixes // of the gateway router in layout dedicated
+	countServices   int             // maximum number of Service ports with their own counters
+	shadowRate      int             // decisions per second to compare with the model; 0: none
 }
 
 func newGatewayFlags() gatewayFlags {

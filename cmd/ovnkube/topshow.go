@@ -13,6 +13,8 @@ import (
 // classOf converts a class to its form in the output.
 func classOf(g busy.Group) classShown {
 	c := classShown{From: "wire", Verdict: g.Class.Verdict, Rate: g.Rate, Flows: []flowShown{}}
+
+	// Packets with the direction rx are from the wire. Of others, the port is their origin.
 	switch {
 	case g.Class.Direction == "rx":
 	case g.Class.Port == "host":

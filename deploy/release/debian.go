@@ -194,9 +194,7 @@ func merge(from, root string, record func(path string)) error {
 			return err
 		}
 
-		if top, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, top) {
-			name = path.Join("usr", name)
-		}
+		name = belowUsr(name)
 
 		target := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
@@ -207,6 +205,18 @@ func merge(from, root string, record func(path string)) error {
 
 		return os.Rename(p, target)
 	})
+}
+
+// mergedDirs are the directories that Debian has merged into those below /usr. They are links.
+var mergedDirs = []string{"bin", "sbin", "lib", "lib64"}
+
+// belowUsr returns a path with the directories of today: usr/lib for lib.
+func belowUsr(name string) string {
+	if top, _, _ := strings.Cut(name, "/"); slices.Contains(mergedDirs, top) {
+		return path.Join("usr", name)
+	}
+
+	return name
 }
 
 // addClosure calls add for the program, its interpreter, and every library that they need. name is
@@ -224,26 +234,9 @@ func addClosure(root, program string, add func(name, real string) error) error {
 		return err
 	}
 
-	f, err := elf.Open(filepath.Join(root, real))
+	needed, err := neededFiles(root, real)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", real, err)
-	}
-	defer f.Close()
-
-	needed, err := f.ImportedLibraries()
-	if err != nil {
-		return fmt.Errorf("read %s: %w", real, err)
-	}
-
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			b := make([]byte, p.Filesz)
-			if _, err := p.ReadAt(b, 0); err != nil {
-				return fmt.Errorf("read interpreter of %s: %w", real, err)
-			}
-
-			needed = append(needed, strings.TrimRight(string(b), "\x00"))
-		}
+		return err
 	}
 
 	for _, library := range needed {
@@ -262,6 +255,34 @@ func addClosure(root, program string, add func(name, real string) error) error {
 	return nil
 }
 
+// neededFiles returns the libraries that an ELF file imports, by name, and the path of its interpreter,
+// which is the dynamic linker.
+func neededFiles(root, real string) ([]string, error) {
+	f, err := elf.Open(filepath.Join(root, real))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", real, err)
+	}
+	defer f.Close()
+
+	needed, err := f.ImportedLibraries()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", real, err)
+	}
+
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			b := make([]byte, p.Filesz)
+			if _, err := p.ReadAt(b, 0); err != nil {
+				return nil, fmt.Errorf("read interpreter of %s: %w", real, err)
+			}
+
+			needed = append(needed, strings.TrimRight(string(b), "\x00"))
+		}
+	}
+
+	return needed, nil
+}
+
 // findLibrary returns the path at which the dynamic linker finds a library.
 func findLibrary(root, library string) (string, error) {
 	for _, dir := range []string{"usr/lib/*-linux-gnu*", "usr/lib", "usr/lib64"} {
@@ -273,19 +294,12 @@ func findLibrary(root, library string) (string, error) {
 	return "", fmt.Errorf("library %s is in no package", library)
 }
 
-// resolve follows symbolic links inside the root. name has the directories of today (/usr/lib for
-// /lib).
+// resolve follows symbolic links inside the root. Both results are relative to the root: name is the
+// path p with the directories of today, and real that of the file to which the links lead.
 func resolve(root, p string) (name, real string, err error) {
-	usr := func(p string) string {
-		p = strings.TrimPrefix(path.Clean("/"+p), "/")
-		if top, _, _ := strings.Cut(p, "/"); slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, top) {
-			p = path.Join("usr", p)
-		}
+	relative := func(p string) string { return belowUsr(strings.TrimPrefix(path.Clean("/"+p), "/")) }
 
-		return p
-	}
-
-	name = usr(p)
+	name = relative(p)
 	real = name
 
 	for range 8 { // more links are a loop
@@ -302,7 +316,7 @@ func resolve(root, p string) (name, real string, err error) {
 			to = path.Join(path.Dir(real), to)
 		}
 
-		real = usr(to)
+		real = relative(to)
 	}
 
 	return "", "", fmt.Errorf("find %s: too many links", name)

@@ -42,15 +42,17 @@ func (r *release) images(ctx context.Context, a arch) ([]debianPackage, error) {
 		links       []file
 	}{
 		{name: ourImage, tools: toolsOfAgent},
-		{ovnImage, toolsOfOVN, schemas, []file{vswitchd}},
+		{name: ovnImage, tools: toolsOfOVN, data: schemas, links: []file{vswitchd}},
 	} {
 		files, packages, err := d.files(i.tools, i.data)
 		if err == nil {
 			err = r.image(a, i.name, append(files, i.links...), packages)
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", i.name, err)
 		}
+
 		for _, p := range packages {
 			if !slices.Contains(all, p) {
 				all = append(all, p)
@@ -84,7 +86,7 @@ func (r *release) image(a arch, image string, files []file, packages []debianPac
 	}
 
 	files = append(files, file{name: "packages", mode: 0o644, content: []byte(list.String())})
-	for _, link := range []string{"bin", "sbin", "lib", "lib64"} {
+	for _, link := range mergedDirs {
 		files = append(files, file{name: link, mode: 0o777, link: "usr/" + link})
 	}
 

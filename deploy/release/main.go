@@ -27,7 +27,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// release is one release in the making.
+// release is a release that is being made. Its methods write the artifacts to out.
 type release struct {
 	version    string // semantic, without v
 	commit     string

@@ -20,8 +20,8 @@ metadata:
 ---
 `
 
-// manifestFlags are Helm's flags for each file of plain manifests. The databases' node in
-// complete.yaml is an example that the administrator replaces.
+// manifestFlags are Helm's flags for each file of plain manifests. The member of the databases in
+// complete.yaml, node1, is an example that the administrator replaces.
 var manifestFlags = map[string][]string{
 	"complete.yaml": {"-set=ovn.members.node1=192.0.2.1"},
 	"complete-uninstall.yaml": {
