@@ -70,8 +70,8 @@ func issueNode(
 ) (*x509.Certificate, error) {
 	return create(&x509.Certificate{
 		Subject: pkix.Name{CommonName: request.Subject.CommonName},
-		// client-go renews a certificate when a share of the time since NotBefore has passed. With a short
-		// life, the whole skew would be most of this time.
+		// client-go renews a certificate when a share of the time since NotBefore has passed. With a
+		// short life, the whole skew would be most of this time.
 		NotBefore:   now.Add(-min(clockSkew, life/10)),
 		NotAfter:    now.Add(life),
 		KeyUsage:    x509.KeyUsageDigitalSignature,

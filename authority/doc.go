@@ -5,6 +5,6 @@
 // again, so nothing restarts.
 //
 // Authority.Run (run.go) is the issuer. The pure function Renew (renew.go) decides which Secrets it
-// writes, and sign.go answers the requests of nodes. RunNode (node.go) runs on a node and requests its
-// certificate.
+// writes, and sign.go answers the requests of nodes. RunNode (node.go) runs on a node and requests
+// its certificate.
 package authority

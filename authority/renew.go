@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Lifetimes of certificates. When a third of its life is left, a member's certificate is replaced, and
-// the successor of an authority is published. Nodes decide themselves when they renew theirs (RunNode).
+// Lifetimes of certificates. When a third of its life is left, a member's certificate is replaced,
+// and the successor of an authority is published. Nodes decide themselves when they renew theirs
+// (RunNode).
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	memberLife    = 90 * 24 * time.Hour // also the default of Authority.NodeLife

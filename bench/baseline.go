@@ -44,8 +44,8 @@ type Baseline struct {
 }
 
 // Ratios returns the ratios that the gate checks: those of the bars, and one for each row of this
-// project that CI measures. The latter is relative to a host without OVS, or to Linux' flowtable if a
-// host without OVS does not have the test. Ratios without their rows are omitted.
+// project that CI measures. The latter is relative to a host without OVS, or to Linux' flowtable if
+// a host without OVS does not have the test. Ratios without their rows are omitted.
 func Ratios(rows []Row) []Ratio {
 	var out []Ratio
 

@@ -38,8 +38,8 @@ func (p Profile) Check() error {
 	return nil
 }
 
-// part is a part of the packet's path, defined by prefixes of function names, or "[module". Functions
-// without a part (memory, locks, checksums) belong to the part that called them.
+// part is a part of the packet's path, defined by prefixes of function names, or "[module".
+// Functions without a part (memory, locks, checksums) belong to the part that called them.
 type part struct {
 	name      string
 	functions []string

@@ -32,12 +32,12 @@ const (
 	ShortcutsOnOVN = Shortcuts + OnOVN
 )
 
-// OnOVN ends the name of a variant on real OVN: northd, two chassis, 100 Services and a policy. Other
-// variants with OVS have a few flows on br-int that do the same to the tests' packets.
+// OnOVN ends the name of a variant on real OVN: northd, two chassis, 100 Services and a policy.
+// Other variants with OVS have a few flows on br-int that do the same to the tests' packets.
 const OnOVN = "+ovn"
 
-// Planted stands for a variant in a row of Shortcuts that was measured with slower programs. The gate
-// must detect it (Baseline.CheckPlanted).
+// Planted stands for a variant in a row of Shortcuts that was measured with slower programs. The
+// gate must detect it (Baseline.CheckPlanted).
 const Planted = "planted"
 
 // Variants returns the variants that CI measures, in the order of display. Those of this project
@@ -66,8 +66,8 @@ func Ours() []string { return []string{ShortcutsOnOVN, Shortcuts, ShortcutsBridg
 //   - nodeport_: from a machine outside to a pod behind a port of the node
 //   - endpoint_, service_: from the node's host to a machine outside
 //
-// The last word is the operation: an rr is a request and its reply on an open connection, a crr opens
-// and closes a connection for them, a stream is a write of 60 KB.
+// The last word is the operation: an rr is a request and its reply on an open connection, a crr
+// opens and closes a connection for them, a stream is a write of 60 KB.
 const (
 	HostUDPRR     = "host_udp_rr"
 	HostTCPRR     = "host_tcp_rr"
@@ -80,8 +80,8 @@ const (
 	NSUDPRR       = "ns_udp_rr"
 	NSTCPRR       = "ns_tcp_rr"
 	NSTCPCRR      = "ns_tcp_crr"
-	// The pod is on this node, or on another one behind Geneve. Its replies return through this node in
-	// both cases.
+	// The pod is on this node, or on another one behind Geneve. Its replies return through this node
+	// in both cases.
 	NodePortLocal  = "nodeport_local_tcp_crr"
 	NodePortRemote = "nodeport_remote_tcp_crr"
 	// The client connects to the machine's own address, or to the ClusterIP of a Service with this
@@ -218,9 +218,9 @@ func Samples(boots ...[]Row) map[string][]float64 {
 	return out
 }
 
-// Replace returns the rows with those of a later run in the place of the same rows. It does not choose
-// the better row of both runs, because boots differ by the kernel's random hash keys: a ratio is fair
-// only if both of its rows are from the same run.
+// Replace returns the rows with those of a later run in the place of the same rows. It does not
+// choose the better row of both runs, because boots differ by the kernel's random hash keys: a
+// ratio is fair only if both of its rows are from the same run.
 func Replace(rows, later []Row) []Row {
 	at := map[string]int{}
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ReadStacks reads the output of bench/stacks/stacks.c. It returns the instructions by call stack, as in
-// Profile.Stacks, for each mark at which the plugin wrote its counts.
+// ReadStacks reads the output of bench/stacks/stacks.c. It returns the instructions by call stack,
+// as in Profile.Stacks, for each mark at which the plugin wrote its counts.
 func ReadStacks(r io.Reader, symbols Symbols) ([]map[string]int, error) {
 	var all []map[string]int
 
@@ -45,8 +45,8 @@ func ReadStacks(r io.Reader, symbols Symbols) ([]map[string]int, error) {
 	return all, nil
 }
 
-// parseStack parses a line of the plugin: the number of instructions, and the addresses of a stack in
-// hexadecimal, the innermost first.
+// parseStack parses a line of the plugin: the number of instructions, and the addresses of a stack
+// in hexadecimal, the innermost first.
 func parseStack(line string) (n int, addrs []uint64, err error) {
 	count, rest, ok := strings.Cut(line, " ")
 	if !ok {
@@ -77,8 +77,8 @@ type symbol struct {
 	name string // "function" or "function [module]"
 }
 
-// ParseSymbols parses a guest's /proc/kallsyms. It omits symbols that are not code. It returns an error
-// if the kernel hides its addresses.
+// ParseSymbols parses a guest's /proc/kallsyms. It omits symbols that are not code. It returns an
+// error if the kernel hides its addresses.
 func ParseSymbols(text string) (Symbols, error) {
 	var all Symbols
 
@@ -108,9 +108,9 @@ func ParseSymbols(text string) (Symbols, error) {
 // inUser is the name of all code outside of the kernel.
 const inUser = "user"
 
-// stack returns the names of the functions of a stack, the innermost first. All addresses but the first
-// are return addresses. If a function ends with a call, its return address is already in the next
-// function, so stack looks up the byte before.
+// stack returns the names of the functions of a stack, the innermost first. All addresses but the
+// first are return addresses. If a function ends with a call, its return address is already in the
+// next function, so stack looks up the byte before.
 func (s Symbols) stack(addrs []uint64) string {
 	names := make([]string, len(addrs))
 	for i, addr := range addrs {

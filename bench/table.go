@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Table returns rows as a Markdown table, which ends with a newline. It has a line for each test and
-// family, and a column for each variant. The last column has the bars of the line, and whether they are
-// met. A dash is a row that was not measured.
+// Table returns rows as a Markdown table, which ends with a newline. It has a line for each test
+// and family, and a column for each variant. The last column has the bars of the line, and whether
+// they are met. A dash is a row that was not measured.
 func Table(rows []Row, bars []Bar) string { return TableOf(Tests(), rows, bars) }
 
-// TableOf is like Table, with only the given tests. Without bars, it has no column for them. Instead,
-// each cell also has the ratio to the first cell of its line.
+// TableOf is like Table, with only the given tests. Without bars, it has no column for them.
+// Instead, each cell also has the ratio to the first cell of its line.
 func TableOf(tests []string, rows []Row, bars []Bar) string {
 	return grid(tests, rows, bars, func(r Row, first float64) string {
 		cell := fmt.Sprintf("%.0f ± %.1f %%", r.Instructions, 100*r.Spread)
@@ -25,8 +25,8 @@ func TableOf(tests []string, rows []Row, bars []Bar) string {
 	})
 }
 
-// Beside returns the rows that others has, too, as a Markdown table. Each cell has the instructions of
-// the row, and those of the same row in others divided by them.
+// Beside returns the rows that others has, too, as a Markdown table. Each cell has the instructions
+// of the row, and those of the same row in others divided by them.
 func Beside(rows, others []Row) string {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
 		_, ok := Find(others, r.Variant, r.Test, r.Family)

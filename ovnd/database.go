@@ -83,9 +83,9 @@ func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
 	})
 }
 
-// server writes the configuration file of an ovsdb-server and returns its command line. The file is JSON
-// (--config-file in ovsdb-server(1)): the objects remotes and databases have the options of each address
-// and of each database.
+// server writes the configuration file of an ovsdb-server and returns its command line. The file is
+// JSON (--config-file in ovsdb-server(1)): the objects remotes and databases have the options of
+// each address and of each database.
 func (c Central) server(ctx context.Context, name string, config map[string]any) ([]string, error) {
 	if _, err := run(ctx, "ovsdb-server", "--config-file=/dev/null", "--version"); err != nil {
 		return nil, fmt.Errorf("start %s: ovsdb-server has no --config-file, without which it cannot restrict clients: Open vSwitch 3.3 or newer is needed: %w",
@@ -205,8 +205,8 @@ func (c Central) othersHaveCluster(ctx context.Context, d Database) (bool, error
 	return false, errors.Join(errs...)
 }
 
-// clusterID returns the ID of the cluster that a member is in, or "". The member's server has it in the
-// column cid of the table Database in the database _Server (ovsdb-server(5)).
+// clusterID returns the ID of the cluster that a member is in, or "". The member's server has it in
+// the column cid of the table Database in the database _Server (ovsdb-server(5)).
 func (c Central) clusterID(ctx context.Context, d Database, member netip.Addr) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

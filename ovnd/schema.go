@@ -9,8 +9,8 @@ import (
 )
 
 // olderThanInstalled reports whether a version of a database's schema is older than the installed
-// schema, whose file name is schema. A newer database must not be converted: that would drop columns
-// which other members, or this member after its update, need.
+// schema, whose file name is schema. A newer database must not be converted: that would drop
+// columns which other members, or this member after its update, need.
 func olderThanInstalled(ctx context.Context, version []byte, schema string) (bool, error) {
 	installed, err := run(ctx, "ovsdb-tool", "schema-version", schemaPath(schema))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
-// bridged is this project's gateway in layout bridged: the uplink is a port of breth0, which has the
-// node's addresses. The programs redirect the host's packets past OVS.
+// bridged is this project's gateway in layout bridged: the uplink is a port of breth0, which has
+// the node's addresses. The programs redirect the host's packets past OVS.
 type bridged struct{ ebpf }
 
 func (b *bridged) traits() traits {
@@ -56,8 +56,8 @@ func (b *bridged) setup(ctx context.Context) error {
 	return b.checkAttached()
 }
 
-// bridgedHost creates breth0 with the uplink as a port and the node's addresses, and br-int beside it.
-// settings are further columns of breth0's row, for ovs-vsctl. snatPorts is as in integration.
+// bridgedHost creates breth0 with the uplink as a port and the node's addresses, and br-int beside
+// it. settings are further columns of breth0's row, for ovs-vsctl. snatPorts is as in integration.
 func (o ovs) bridgedHost(ctx context.Context, settings, snatPorts string) error {
 	if err := o.start(ctx); err != nil {
 		return err

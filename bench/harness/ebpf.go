@@ -20,9 +20,9 @@ import (
 
 const pinDir = "/sys/fs/bpf/ovn-ebpf"
 
-// ebpf is this project's gateway in layout direct: the uplink belongs to the host, breth0 has only its
-// LOCAL port and the patch, and the programs redirect OVN's packets between them. Like a real node, it
-// has both IP families, a secondary address, NodePorts and counters.
+// ebpf is this project's gateway in layout direct: the uplink belongs to the host, breth0 has only
+// its LOCAL port and the patch, and the programs redirect OVN's packets between them. Like a real
+// node, it has both IP families, a secondary address, NodePorts and counters.
 type ebpf struct {
 	ovs      ovs
 	log      *slog.Logger
@@ -98,7 +98,8 @@ func (e *ebpf) setup(ctx context.Context) error {
 	return errors.Join(e.check(ctx), e.ovs.reached(ctx))
 }
 
-// attach loads the programs, fills their tables, and attaches them. It runs in the node's namespace.
+// attach loads the programs, fills their tables, and attaches them. It runs in the node's
+// namespace.
 func (e *ebpf) attach() error {
 	uplink, err := net.InterfaceByName("eth0")
 	if err != nil {
@@ -161,8 +162,9 @@ func (e *ebpf) attachPod() error {
 	})
 }
 
-// translateServices enables the translation of Services for host sockets. The first Service is that of
-// the test service_tcp_crr. It runs just before this test, so that earlier ones are not affected.
+// translateServices enables the translation of Services for host sockets. The first Service is that
+// of the test service_tcp_crr. It runs just before this test, so that earlier ones are not
+// affected.
 func (e *ebpf) translateServices(ctx context.Context) error {
 	const cgroup = "/run/cgroup2"
 	if _, err := command(ctx, "mkdir -p "+cgroup+"; mount -t cgroup2 none "+cgroup, "sh", "-e"); err != nil {
@@ -215,7 +217,8 @@ func hostAddrs(devices ...*net.Interface) map[netip.Addr]verdict.AddrKind {
 	return addrs
 }
 
-// nodePorts returns about count frontends, and those of the tests, for TCP and UDP in both families.
+// nodePorts returns about count frontends, and those of the tests, for TCP and UDP in both
+// families.
 func nodePorts(count int) map[verdict.ServiceKey]verdict.ServiceOwner {
 	ports := make(map[verdict.ServiceKey]verdict.ServiceOwner)
 
@@ -275,8 +278,8 @@ func (e *ebpf) check(ctx context.Context) error {
 	})
 }
 
-// checkAttached returns an error unless the programs are attached to uplink and bridge. It looks in the
-// node's namespace, where the filters of clsact are.
+// checkAttached returns an error unless the programs are attached to uplink and bridge. It looks in
+// the node's namespace, where the filters of clsact are.
 func (e *ebpf) checkAttached() error {
 	return inNetns(nodeNS, func() error {
 		up, br, err := e.gateway.Attached()
@@ -408,13 +411,14 @@ func increases(before, after map[string]int) map[string]int {
 	return out
 }
 
-// backgroundReasons returns the reasons of traffic that is not the tests': neighbour discovery, ARP and
-// multicast, among them OVN's resolution of next hops.
+// backgroundReasons returns the reasons of traffic that is not the tests': neighbour discovery, ARP
+// and multicast, among them OVN's resolution of next hops.
 func backgroundReasons() []string {
 	return []string{"tx neighbour_out", "rx arp_request", "rx arp_other", "rx nd_solicit", "rx nd_other", "rx nd_advert", "rx router_advert", "rx multicast"}
 }
 
-// counters returns the packets that the programs have counted, by direction and reason ("rx geneve").
+// counters returns the packets that the programs have counted, by direction and reason ("rx
+// geneve").
 func counters() (map[string]int, error) {
 	list, err := bpf.ReadCounters(pinDir)
 	if err != nil {

@@ -308,7 +308,8 @@ func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, er
 	return m.row(ctx, test{name: bench.HostUDPRR, family: bench.IPv4}, bench.Row{Variant: bench.Planted, Layout: "direct", Kernel: kernel})
 }
 
-// gatewayTests returns the tests of every gateway: all but those with the node's host as the client.
+// gatewayTests returns the tests of every gateway: all but those with the node's host as the
+// client.
 func gatewayTests() []string {
 	return slices.DeleteFunc(bench.Tests(), func(name string) bool { return test{name: name}.fromHost() })
 }

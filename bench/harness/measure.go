@@ -19,9 +19,9 @@ const (
 // batchSize returns the number of operations that are counted together. Some work occurs in bursts:
 // TCP's delayed acknowledgements, and memory that is freed through RCU (sockets, and the tunnel
 // metadata of each packet from OVS's Geneve port). Large batches have a fair share of it. New
-// connections have smaller batches, because each leaves a port in TIME_WAIT: connect(2) first searches
-// one half of the 16,384 free ports, and with too many connections the test would measure a full
-// search.
+// connections have smaller batches, because each leaves a port in TIME_WAIT: connect(2) first
+// searches one half of the 16,384 free ports, and with too many connections the test would measure
+// a full search.
 func (t test) batchSize() int {
 	if t.connects() {
 		return 128
@@ -46,14 +46,15 @@ type test struct {
 	seed         int // selects the clients' ports
 }
 
-// firstPort returns the source port of the first flow. With another seed, the flows have other places
-// in the kernel's hash tables.
+// firstPort returns the source port of the first flow. With another seed, the flows have other
+// places in the kernel's hash tables.
 func (t test) firstPort() int { return clientPort + t.seed%400*flowCount + t.used }
 
 // flowNumber returns the number of flows over which operations rotate.
 func (t test) flowNumber() int { return cmp.Or(t.flows, flowCount) }
 
-// warmUp returns the number of batches that do not count. It is enough to use each flow about twice.
+// warmUp returns the number of batches that do not count. It is enough to use each flow about
+// twice.
 func (t test) warmUp() int { return max(warmUpBatches, 2*t.flowNumber()/t.batchSize()) }
 
 // northSouth reports whether the test sends packets from a pod to the outside.
@@ -99,9 +100,9 @@ func (t test) connections(ops int, counted bool) int {
 	return t.flowNumber()
 }
 
-// expect returns an error unless got is want. TCP has further packets: acknowledgements, at most about
-// one for each packet, and in streams as many segments as a write may take. So for TCP, got may be
-// more, up to a limit. If want is zero, got must be zero.
+// expect returns an error unless got is want. TCP has further packets: acknowledgements, at most
+// about one for each packet, and in streams as many segments as a write may take. So for TCP, got
+// may be more, up to a limit. If want is zero, got must be zero.
 func (t test) expect(what string, got, want int) error {
 	limit := want
 	switch {
@@ -119,8 +120,8 @@ func (t test) expect(what string, got, want int) error {
 	return nil
 }
 
-// batchesOf returns the number of counted batches of a test. Tests with a connection per operation have
-// fewer, because they take a third of the total time.
+// batchesOf returns the number of counted batches of a test. Tests with a connection per operation
+// have fewer, because they take a third of the total time.
 func (m measurement) batchesOf(t test) int {
 	if t.connects() {
 		return max(1, m.batches*4/5)
@@ -129,8 +130,8 @@ func (m measurement) batchesOf(t test) int {
 	return m.batches
 }
 
-// measureTest returns the instructions per operation of a test, and their spread. It returns an error if
-// the packets did not pass the uplink, or took another path than the variant's.
+// measureTest returns the instructions per operation of a test, and their spread. It returns an
+// error if the packets did not pass the uplink, or took another path than the variant's.
 func (m measurement) measureTest(ctx context.Context, t test) (median, spread float64, err error) {
 	if err := awaitTimeWait(ctx, t); err != nil {
 		return 0, 0, err
@@ -176,8 +177,8 @@ func (m measurement) measureTest(ctx context.Context, t test) (median, spread fl
 }
 
 // awaitTimeWait waits, before a test of TCP, until the sockets of earlier connections have left
-// TIME_WAIT. Their ports cannot be bound, and slow down the search for free ones. A minute of an idle
-// guest takes no real time.
+// TIME_WAIT. Their ports cannot be bound, and slow down the search for free ones. A minute of an
+// idle guest takes no real time.
 func awaitTimeWait(ctx context.Context, t test) error {
 	const timeWait = 60 * time.Second
 

@@ -169,9 +169,9 @@ const farPod = `
 	neigh replace ` + farRouterIP + ` lladdr ` + farRouterMAC + ` dev far0 nud permanent
 `
 
-// prepareFlows prepares the network for this number of flows. Clients have portsEach ports per address,
-// so the outside machine gets further addresses, with static neighbours at the node. With more than
-// maxSockets flows, the connection tracker gets more room instead.
+// prepareFlows prepares the network for this number of flows. Clients have portsEach ports per
+// address, so the outside machine gets further addresses, with static neighbours at the node. With
+// more than maxSockets flows, the connection tracker gets more room instead.
 func prepareFlows(ctx context.Context, t traits, flows int) error {
 	if flows > maxSockets {
 		return growConntrack(flows)
@@ -206,8 +206,8 @@ func prepareFlows(ctx context.Context, t traits, flows int) error {
 	return ipBatch(ctx, nodeNS, node.String())
 }
 
-// growConntrack makes room in the connection tracker for this number of flows, each of which may have
-// entries in two zones.
+// growConntrack makes room in the connection tracker for this number of flows, each of which may
+// have entries in two zones.
 func growConntrack(flows int) error {
 	for file, n := range map[string]int{
 		"/proc/sys/net/netfilter/nf_conntrack_max":     4 * flows,
@@ -222,12 +222,12 @@ func growConntrack(flows int) error {
 }
 
 // multicastReports is the time after which a host sends no more multicast reports about a new IPv6
-// address. Through Geneve, these are packets on the wire, which a test would count. Seconds of an idle
-// guest take no real time.
+// address. Through Geneve, these are packets on the wire, which a test would count. Seconds of an
+// idle guest take no real time.
 const multicastReports = 15 * time.Second
 
-// podsIPv6 adds IPv6 addresses to the pods. It runs just before the tests that need them, so that earlier
-// ones are not affected.
+// podsIPv6 adds IPv6 addresses to the pods. It runs just before the tests that need them, so that
+// earlier ones are not affected.
 func podsIPv6(ctx context.Context) error {
 	if err := ipBatch(ctx, podNS, `
 		addr add `+podIP6+`/64 dev eth0 nodad

@@ -109,8 +109,8 @@ func open(t test) (op func(flow int) error, stop func(), err error) {
 	return op, s.close, nil
 }
 
-// sockets are the open sockets of a test. The methods udp, manyUDP, icmp, tcp, stream and tcpConnect
-// open them, and return a function that runs one operation on a flow.
+// sockets are the open sockets of a test. The methods udp, manyUDP, icmp, tcp, stream and
+// tcpConnect open them, and return a function that runs one operation on a flow.
 type sockets struct {
 	ends      ends
 	flows     int
@@ -181,8 +181,8 @@ func (s *sockets) udp() (func(int) error, error) {
 	}, nil
 }
 
-// manyUDP is udp with more flows than sockets: a flow is a pair of one of portsEach clients, which are
-// not connected, and one of several server sockets.
+// manyUDP is udp with more flows than sockets: a flow is a pair of one of portsEach clients, which
+// are not connected, and one of several server sockets.
 func (s *sockets) manyUDP() (func(int) error, error) {
 	var (
 		clients, servers []int
@@ -256,8 +256,8 @@ func (s *sockets) clients(kind int) ([]int, error) {
 	return fds, nil
 }
 
-// icmp opens a raw socket outside. An operation is an echo request that the node's kernel answers. A
-// flow is an echo identifier.
+// icmp opens a raw socket outside. An operation is an echo request that the node's kernel answers.
+// A flow is an echo identifier.
 func (s *sockets) icmp() (func(int) error, error) {
 	fd, err := socket(s.ends.client, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 	if err != nil {

@@ -28,8 +28,8 @@ func (o ovs) onOVN() ovs {
 	return o
 }
 
-// limit returns the traits of a variant on o. On real OVN, it limits the tests to those in which OVN
-// takes part, and a test of the host, which OVN must not affect.
+// limit returns the traits of a variant on o. On real OVN, it limits the tests to those in which
+// OVN takes part, and a test of the host, which OVN must not affect.
 func (o ovs) limit(t traits) traits {
 	if !o.ovn {
 		return t
@@ -75,8 +75,8 @@ func (o ovs) realOVN(ctx context.Context, snatPorts, uplink string) error {
 	})
 }
 
-// eventually calls f until it returns nil, for up to a minute. A minute of an idle guest takes no real
-// time.
+// eventually calls f until it returns nil, for up to a minute. A minute of an idle guest takes no
+// real time.
 func eventually(ctx context.Context, f func() error) error {
 	var err error
 	for range 120 {
@@ -124,7 +124,8 @@ func (o ovs) chassis(ctx context.Context, name, ip, mappings string) error {
 	`, o.dir))
 }
 
-// farChassis makes the machine outside the second node. far0 becomes the pod's device on its br-int.
+// farChassis makes the machine outside the second node. far0 becomes the pod's device on its
+// br-int.
 func farChassis(ctx context.Context, node ovs) error {
 	far := ovs{netns: outsideNS, dir: node.dir + "-far", log: node.log, ovn: true}
 	if err := ipBatch(ctx, outsideNS, "link del far0"); err != nil {
@@ -146,7 +147,8 @@ func farChassis(ctx context.Context, node ovs) error {
 	return ipBatch(ctx, outsideNS, "link set far0 address "+farPodMAC+" mtu 1400"+farPod)
 }
 
-// reached waits, on real OVN, until the pod reaches the machine outside and the pod of the other node.
+// reached waits, on real OVN, until the pod reaches the machine outside and the pod of the other
+// node.
 func (o ovs) reached(ctx context.Context) error {
 	if !o.ovn {
 		return nil
@@ -170,10 +172,10 @@ func (o ovs) reached(ctx context.Context) error {
 	return nil
 }
 
-// ovnRows returns the commands of ovn-nbctl, quoted for a shell, that write what the controller plans
-// for two nodes with a pod each (controller/plan/testdata): cluster router, join switch, a switch for
-// each node, the gateway router of the first node with SNAT, a policy that allows the pods, and
-// Services.
+// ovnRows returns the commands of ovn-nbctl, quoted for a shell, that write what the controller
+// plans for two nodes with a pod each (controller/plan/testdata): cluster router, join switch, a
+// switch for each node, the gateway router of the first node with SNAT, a policy that allows the
+// pods, and Services.
 func ovnRows(snatPorts string) []string {
 	rows := []string{
 		"lr-add ovn_cluster_router",
@@ -233,8 +235,8 @@ func switchRows(node, mac, ip, ip6, management, management6 string) []string {
 	return append(rows, routerPort(node, "stor-"+node, "rtos-"+node)...)
 }
 
-// gatewayRows returns the commands for the gateway router of node1. ports is its port range for SNAT, or
-// "".
+// gatewayRows returns the commands for the gateway router of node1. ports is its port range for
+// SNAT, or "".
 func gatewayRows(ports string) []string {
 	rows := []string{
 		"lr-add GR_node1",
@@ -256,7 +258,8 @@ func gatewayRows(ports string) []string {
 		ports = " external_port_range=" + ports
 	}
 
-	// up and down are the addresses of the cluster router and of the gateway router in the join network.
+	// up and down are the addresses of the cluster router and of the gateway router in the join
+	// network.
 	for _, f := range []struct{ family, cluster, up, down, all, next, external, pods, management string }{
 		{"4", "10.244.0.0/16", "100.64.0.1", joinIP, "0.0.0.0/0", outsideIP, nodeIP, podNet, nodeManagementIP},
 		{"6", "fd00:10:244::/48", "fd98::1", joinIP6, "::/0", outsideIP6, nodeIP6, podNet6, nodeManagementIP6},

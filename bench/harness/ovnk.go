@@ -63,9 +63,9 @@ func (v *ovnk) setup(ctx context.Context) error {
 
 func (v *ovnk) podsIPv6(ctx context.Context) error { return v.ovs.podsIPv6(ctx) }
 
-// ovnkFlows returns breth0's flows. patch is the number of the patch port. The functions below write
-// them as templates: words in capitals, such as PATCH and NODE_, are placeholders. Those that end with
-// "_" have a value for each IP family.
+// ovnkFlows returns breth0's flows. patch is the number of the patch port. The functions below
+// write them as templates: words in capitals, such as PATCH and NODE_, are placeholders. Those that
+// end with "_" have a value for each IP family.
 func ovnkFlows(patch string, services int) string {
 	common := strings.NewReplacer(
 		"PATCH", patch, "WIRE", fmt.Sprint(uplinkPort), "MAC", nodeMAC,
@@ -114,8 +114,9 @@ func ovnkFlows(patch string, services int) string {
 	return common.Replace(text + ovnkNodePorts(services))
 }
 
-// ovnkCommon returns the flows for all IP families. Table 1 has packets from the wire after conntrack.
-// Tables 2 and 3 send translated packets between host and Services: to OVN, and to the host.
+// ovnkCommon returns the flows for all IP families. Table 1 has packets from the wire after
+// conntrack. Tables 2 and 3 send translated packets between host and Services: to OVN, and to the
+// host.
 func ovnkCommon() string {
 	return fmt.Sprintf(`
 		priority=10,dl_dst=MAC,actions=output:PATCH,NORMAL
@@ -142,8 +143,8 @@ const ovnkIPv6ND = `
 // ovnkFamily returns the flows of one IP family, in this order:
 //
 //   - path MTU messages about other nodes, and Geneve, which bypasses conntrack
-//   - connections between the host and Services, by masquerade addresses (zones 64001 and 64002, tables
-//     4 and 5)
+//   - connections between the host and Services, by masquerade addresses (zones 64001 and 64002,
+//     tables 4 and 5)
 //   - reassembly of fragments (zone 63999), and egress IPs
 //   - packets of pods and of the host, whose connections are marked (zone 64000)
 //   - packets from the wire, by the mark of their connection (table 1), and BFD

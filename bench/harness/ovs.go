@@ -68,8 +68,8 @@ func (o ovs) flows(ctx context.Context, bridge, flows string) error {
 	})
 }
 
-// settle removes the datapath's flows, so that the OpenFlow counters have all their packets. It returns
-// an error if upcalls were lost.
+// settle removes the datapath's flows, so that the OpenFlow counters have all their packets. It
+// returns an error if upcalls were lost.
 func (o ovs) settle(ctx context.Context) error {
 	return inNetns(nodeNS, func() error {
 		show, err := command(ctx, "", "ovs-appctl", "dpctl/show")
@@ -155,11 +155,11 @@ func (o ovs) watchFlows(
 	}, nil
 }
 
-// integration creates br-int with the pod and a Geneve port. Its flows do to the tests' packets what
-// OVN's flows do: route, rewrite both MAC addresses, decrement the TTL, and translate North-South
-// packets in one conntrack zone, which commits every packet as OVN does. snatPorts is the port range of
-// SNAT as ":FIRST-LAST", or "" for all ports. uplink is the bridge with the other end of the patch, or
-// "" for none. On real OVN, it starts OVN instead (realOVN).
+// integration creates br-int with the pod and a Geneve port. Its flows do to the tests' packets
+// what OVN's flows do: route, rewrite both MAC addresses, decrement the TTL, and translate
+// North-South packets in one conntrack zone, which commits every packet as OVN does. snatPorts is
+// the port range of SNAT as ":FIRST-LAST", or "" for all ports. uplink is the bridge with the other
+// end of the patch, or "" for none. On real OVN, it starts OVN instead (realOVN).
 //
 // The ports of br-int are 1, the pod; 2, Geneve; 3, the patch.
 func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
@@ -207,10 +207,10 @@ func (o ovs) podsIPv6(ctx context.Context) error {
 	`)
 }
 
-// nodePorts adds flows to br-int that do what OVN's load balancers do for the tests' NodePorts. They
-// translate the destination to the pod (zone 2, table 5), and the client to the router's own address
-// (zone 3, table 6). Replies are translated back in the opposite order (tables 7 and 8). It runs just
-// before the tests of NodePorts, so that earlier ones are not affected.
+// nodePorts adds flows to br-int that do what OVN's load balancers do for the tests' NodePorts.
+// They translate the destination to the pod (zone 2, table 5), and the client to the router's own
+// address (zone 3, table 6). Replies are translated back in the opposite order (tables 7 and 8). It
+// runs just before the tests of NodePorts, so that earlier ones are not affected.
 func (o ovs) nodePorts(ctx context.Context) error {
 	if err := farJoin(ctx); err != nil || o.ovn {
 		return err
@@ -232,8 +232,8 @@ func (o ovs) nodePorts(ctx context.Context) error {
 	`)
 }
 
-// patchPort returns the name and number of breth0's patch port to br-int, which ovn-controller makes
-// on real OVN. It returns an error if there is not exactly one.
+// patchPort returns the name and number of breth0's patch port to br-int, which ovn-controller
+// makes on real OVN. It returns an error if there is not exactly one.
 func (o ovs) patchPort(ctx context.Context) (name, number string, err error) {
 	names, err := o.ports(ctx)
 	if err != nil {

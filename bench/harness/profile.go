@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// leaveSymbols copies the kernel's symbols to the directory that bench/run reads, while the variant's
-// modules and programs are still loaded.
+// leaveSymbols copies the kernel's symbols to the directory that bench/run reads, while the
+// variant's modules and programs are still loaded.
 func leaveSymbols(dir string) error {
 	if dir == "" {
 		return errors.New("leave symbols: no VM_OUT to put them into")

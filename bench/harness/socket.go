@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file makes raw system calls on prepared memory. All its instructions are counted, so it does not
-// allocate, yield to Go's scheduler, or check more errors than necessary.
+// This file makes raw system calls on prepared memory. All its instructions are counted, so it does
+// not allocate, yield to Go's scheduler, or check more errors than necessary.
 
 // address is a socket address in the kernel's format: struct sockaddr_in (ip(7)) or sockaddr_in6
 // (ipv6(7)). The family is in native byte order, the port in network byte order:

@@ -57,8 +57,8 @@ func (s *sockets) tcp() (func(int) error, error) {
 	return func(flow int) error { return s.exchange(clients[flow], servers[flow]) }, nil
 }
 
-// stream opens a connection per flow. An operation writes streamSize bytes at once, to the server or to
-// the client, and reads all of them at the other end.
+// stream opens a connection per flow. An operation writes streamSize bytes at once, to the server
+// or to the client, and reads all of them at the other end.
 func (s *sockets) stream(toClient bool) (func(int) error, error) {
 	from, to, err := s.connected()
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *sockets) exchange(client, server int) error {
 	return err
 }
 
-// tcpConnect opens only the listening socket. An operation opens a connection, exchanges a byte in each
-// direction, and closes it, the client first. The thread must be in the client's namespace.
+// tcpConnect opens only the listening socket. An operation opens a connection, exchanges a byte in
+// each direction, and closes it, the client first. The thread must be in the client's namespace.
 func (s *sockets) tcpConnect() (func(int) error, error) {
 	listener, err := s.listen()
 	if err != nil {

@@ -55,16 +55,16 @@ func readUsage(addr netip.Addr) (usage, error) {
 	return usage{busyTime(stat.CPUTotal), n.RxPackets + n.TxPackets}, nil
 }
 
-// busyTime sums the CPU time without idle and iowait, and without guest time, which is part of user:
-// proc(5).
+// busyTime sums the CPU time without idle and iowait, and without guest time, which is part of
+// user: proc(5).
 func busyTime(t procfs.CPUStat) time.Duration {
 	seconds := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
 
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// interfaceOf returns the name of the interface with the address. For a loopback address, it is the one
-// whose network contains the address.
+// interfaceOf returns the name of the interface with the address. For a loopback address, it is the
+// one whose network contains the address.
 func interfaceOf(addr netip.Addr) (string, error) {
 	links, err := net.Interfaces()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// flatBar limits how the cost of a test grows with a number of connections or Services. It limits one
-// of three ratios:
+// flatBar limits how the cost of a test grows with a number of connections or Services. It limits
+// one of three ratios:
 //
 //   - without base and at: the cost at the largest size, divided by the cost at the smallest one
-//   - with base: this ratio, divided by the same ratio of the variant base. A base has the cost of the
-//     kernel's own tables, too.
+//   - with base: this ratio, divided by the same ratio of the variant base. A base has the cost of
+//     the kernel's own tables, too.
 //   - with base and at: the cost at the size at, divided by the cost of base at this size
 type flatBar struct {
 	of, test, variant string // of: "connections" or "services", as bench.Point.Of
@@ -86,7 +86,8 @@ func (b flatBar) beside(points []bench.Point) (ratio float64, ok bool) {
 	return costs[b.variant] / costs[b.base], true
 }
 
-// ratio returns the limited ratio, and the sizes that it compares. ok is false if a point is missing.
+// ratio returns the limited ratio, and the sizes that it compares. ok is false if a point is
+// missing.
 func (b flatBar) ratio(points []bench.Point) (ratio float64, sizes [2]int, ok bool) {
 	if b.at != 0 {
 		ratio, ok = b.beside(points)

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// full shows a run of kind results.Full: other kernels, and costs that depend on a number of connections
-// or Services.
+// full shows a run of kind results.Full: other kernels, and costs that depend on a number of
+// connections or Services.
 func (p *page) full(r *results.Run) {
 	p.put("\n## Other kernels, many connections, many Services\n\n`make bench KIND=full`.\n")
 	p.provenance(r)

@@ -13,8 +13,8 @@ const perPacket = "ns/packet"
 // watchedName returns the name of a packet in BenchmarkWatched.
 func watchedName(packet, way string) string { return "Watched/" + packet + "/" + way }
 
-// watchedColumns returns the columns of the table: costs of counting and of monitors per packet. Each is
-// the difference of two measurements, more and less, by their names in BenchmarkWatched.
+// watchedColumns returns the columns of the table: costs of counting and of monitors per packet.
+// Each is the difference of two measurements, more and less, by their names in BenchmarkWatched.
 func watchedColumns() []struct{ title, more, less string } {
 	return []struct{ title, more, less string }{
 		{"all of ours", "as shipped", "no program"},

@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// Encode returns the run in Go's benchmark format: its origin as configuration lines, then a line for
-// each sample of a row or measure, and for each point of a sweep:
+// Encode returns the run in Go's benchmark format: its origin as configuration lines, then a line
+// for each sample of a row or measure, and for each point of a sweep:
 //
 //	kind: packets
 //	date: 2026-11-22T10:00:00Z

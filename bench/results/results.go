@@ -29,7 +29,8 @@ const (
 	Bound = "bound"
 )
 
-// Platform is the platform of the documents' figures and of the gate's baseline (docs/platforms.md).
+// Platform is the platform of the documents' figures and of the gate's baseline
+// (docs/platforms.md).
 const Platform = "debian13"
 
 // Run is one benchmark run.
@@ -96,8 +97,8 @@ func (r *Run) Name() string {
 	return fmt.Sprintf("%s-%s-%s.txt", r.key(), day, r.Commit)
 }
 
-// key identifies runs of which only the newest is shown: those of a kind, and of a platform other than
-// Platform.
+// key identifies runs of which only the newest is shown: those of a kind, and of a platform other
+// than Platform.
 func (r *Run) key() string {
 	if r.Platform == "" || r.Platform == Platform {
 		return r.Kind

@@ -25,11 +25,11 @@ const (
 	fewestTries = 20   // the test requires at least this number
 )
 
-// bound measures how long a connection with a shortcut lasts after OVS has begun to drop its packets
-// because of a policy. It runs the end-to-end test in the VM, in layout direct. The test ends -tries
-// connections for each kind of policy (egress and ingress) and each state of the agent (alive and
-// dead). bound needs root and bin/, waits for the VM if another process has it, and writes
-// build/bench/bound.txt.
+// bound measures how long a connection with a shortcut lasts after OVS has begun to drop its
+// packets because of a policy. It runs the end-to-end test in the VM, in layout direct. The test
+// ends -tries connections for each kind of policy (egress and ingress) and each state of the agent
+// (alive and dead). bound needs root and bin/, waits for the VM if another process has it, and
+// writes build/bench/bound.txt.
 func bound(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bound", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -119,8 +119,8 @@ func checkBound(measures []results.Measure, tries int) error {
 	return errors.Join(errs...)
 }
 
-// boundTable returns a table with a line for each kind: how many connections ended within the lease, and
-// percentiles of their times.
+// boundTable returns a table with a line for each kind: how many connections ended within the
+// lease, and percentiles of their times.
 func boundTable(measures []results.Measure) string {
 	var b strings.Builder
 	b.WriteString("| kind | connections | within 1 s | median | 95 % | longest |\n|---|---:|---:|---:|---:|---:|\n")

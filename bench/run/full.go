@@ -24,8 +24,8 @@ type sweep struct {
 }
 
 // sweeps returns the sweeps: connections of the host, as many as it has ports and addresses for;
-// connections of pods, as many as there are SNAT ports towards one peer, and many more than the table
-// of shortcuts has room for; and Services.
+// connections of pods, as many as there are SNAT ports towards one peer, and many more than the
+// table of shortcuts has room for; and Services.
 func sweeps() []sweep {
 	return []sweep{
 		{"connections", "-flows", []int{1, 1000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},

@@ -1,4 +1,5 @@
-// Command run runs the project's benchmarks, keeps their results and writes the documents about them:
+// Command run runs the project's benchmarks, keeps their results and writes the documents about
+// them:
 //
 //	go run ./bench/run [packets] [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
 //	go run ./bench/run -full [-keep]
@@ -13,24 +14,24 @@
 //
 //   - packets measures the packet path. It boots the test VM once for each variant, two VMs at a
 //     time, in which bench/harness measures. It writes packets.txt and report.md to build/bench,
-//     prints the table, and fails if a bar is missed. With -baseline, it is the gate of CI. With -full,
-//     it measures Linux 6.1, and how the cost grows with connections and Services, instead. With
-//     -profile, it shows where the instructions go, by the plugin bench/stacks in qemu. That needs
-//     gcc, and takes two to three minutes.
+//     prints the table, and fails if a bar is missed. With -baseline, it is the gate of CI. With
+//     -full, it measures Linux 6.1, and how the cost grows with connections and Services, instead.
+//     With -profile, it shows where the instructions go, by the plugin bench/stacks in qemu. That
+//     needs gcc, and takes two to three minutes.
 //   - native and watched run Go benchmarks, native on this machine, watched in the VM.
-//   - bound runs an end-to-end test in the VM. It measures how long shortcuts last after a policy has
-//     forbidden their connection.
+//   - bound runs an end-to-end test in the VM. It measures how long shortcuts last after a policy
+//     has forbidden their connection.
 //   - accept replaces the baseline of the gate.
 //   - documents writes the documents from the newest kept runs.
 //
-// With -keep, a run is kept in bench/results. Runs are in Go's benchmark format, so benchstat compares
-// two of them:
+// With -keep, a run is kept in bench/results. Runs are in Go's benchmark format, so benchstat
+// compares two of them:
 //
 //	go tool benchstat -table kind,cpu,pkg BEFORE.txt AFTER.txt
 //
-// The command must run in the module's top directory, as `make bench` does. The packet path needs qemu
-// and OVS, and takes about half a minute of a core for each variant. It changes nothing on the machine
-// except the cache of test/vm.
+// The command must run in the module's top directory, as `make bench` does. The packet path needs
+// qemu and OVS, and takes about half a minute of a core for each variant. It changes nothing on the
+// machine except the cache of test/vm.
 package main
 
 import (
@@ -172,8 +173,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	return c, err
 }
 
-// chosen splits the list of the flag -variants or -tests, and checks that all words are known. what is
-// the singular of the flag's name.
+// chosen splits the list of the flag -variants or -tests, and checks that all words are known. what
+// is the singular of the flag's name.
 func chosen(what, list string, all []string) ([]string, error) {
 	some := strings.Split(list, ",")
 	for _, name := range some {

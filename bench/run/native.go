@@ -25,7 +25,8 @@ func suites() []suite {
 // native runs the packages' Go benchmarks on this machine, several times each, and writes
 // build/bench/native.txt. It needs root. The benchmarks measure:
 //
-//   - the eBPF programs: of the gateway for a packet (BPF_PROG_TEST_RUN), of sockets for a system call
+//   - the eBPF programs: of the gateway for a packet (BPF_PROG_TEST_RUN), of sockets for a system
+//     call
 //   - the agent: its memory, a read of all counters, a scrape, updates of the gateway's and the
 //     sockets' tables, the flows of the OpenFlow backend, and a pod's interface (CNI ADD)
 //   - the controller: planning, and commits to a real ovsdb-server

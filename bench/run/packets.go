@@ -107,8 +107,8 @@ func remeasure(rows []bench.Row, bars []bench.Bar, accepted *bench.Baseline, mea
 	return replaced, nil
 }
 
-// checkGate compares the rows with the baseline, and checks that the baseline would detect the planted
-// row. It returns nil if b is nil.
+// checkGate compares the rows with the baseline, and checks that the baseline would detect the
+// planted row. It returns nil if b is nil.
 func checkGate(b *bench.Baseline, rows, planted []bench.Row) error {
 	if b == nil {
 		return nil
@@ -121,8 +121,8 @@ func checkGate(b *bench.Baseline, rows, planted []bench.Row) error {
 	return errors.Join(b.Check(rows), b.CheckPlanted(rows, planted[0]))
 }
 
-// packets measures the variants in the configured number of boots. It returns the merged rows, and the
-// results of each boot (bench.Samples).
+// packets measures the variants in the configured number of boots. It returns the merged rows, and
+// the results of each boot (bench.Samples).
 func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, map[string][]float64, error) {
 	n := len(c.variants)
 
@@ -176,9 +176,9 @@ func together[T any](ctx context.Context, atOnce, n int, do func(ctx context.Con
 	return results, group.Wait()
 }
 
-// shortBatches is the number of batches per test in CI. Batches differ by half a percent. So the median
-// of 21 batches is within 0.2 % of that of 41 batches, the harness's default. The gate's limits are
-// 1.5 % or more.
+// shortBatches is the number of batches per test in CI. Batches differ by half a percent. So the
+// median of 21 batches is within 0.2 % of that of 41 batches, the harness's default. The gate's
+// limits are 1.5 % or more.
 const shortBatches = 21
 
 // variant measures one variant in one boot. A boot with a failed check of the harness is repeated

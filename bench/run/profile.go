@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// comparison compares the profiles of variants in a test. The first variant is the base of a bar, and
-// the last one the variant that must meet it.
+// comparison compares the profiles of variants in a test. The first variant is the base of a bar,
+// and the last one the variant that must meet it.
 type comparison struct {
 	test     string
 	variants []string
@@ -35,8 +35,9 @@ var comparisons = []comparison{
 	{bench.NodePortRemote, []string{bench.OVNKOnOVN, bench.EBPFOnOVN}},
 }
 
-// profile boots the VM with the counting plugin for each compared variant. It writes the comparisons to
-// the document of -profile, and all stacks to profile.json in the directory of results.
+// profile boots the VM with the counting plugin for each compared variant. It writes the
+// comparisons to the document of -profile, and all stacks to profile.json in the directory of
+// results.
 func profile(ctx context.Context, c config, dir, harness string, stderr io.Writer) error {
 	if err := buildCounter(ctx, dir); err != nil {
 		return err
@@ -122,8 +123,8 @@ func buildCounter(ctx context.Context, dir string) error {
 
 func stacksFile(dir string) string { return filepath.Join(dir, "stacks") }
 
-// addStacks adds the counted stacks to the profiles of the last boot, and checks that their sums agree
-// with the harness's measurement.
+// addStacks adds the counted stacks to the profiles of the last boot, and checks that their sums
+// agree with the harness's measurement.
 func addStacks(dir string, profiles []bench.Profile) error {
 	text, err := os.ReadFile(filepath.Join(dir, "kallsyms"))
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// tool is a program that the VM's runner or the harness starts, and its package in Debian. The guest
-// uses the host's files, so all tools must be installed here.
+// tool is a program that the VM's runner or the harness starts, and its package in Debian. The
+// guest uses the host's files, so all tools must be installed here.
 type tool struct{ name, pkg string }
 
 func tools() []tool {

@@ -139,8 +139,8 @@ func (a *api) deletePod(ctx context.Context, p podRef) error {
 	return a.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// churn makes rate changes per second for the duration, and returns their number. Of ten changes, five
-// create a pod, four delete the oldest pod, and one changes the endpoints of a Service.
+// churn makes rate changes per second for the duration, and returns their number. Of ten changes,
+// five create a pod, four delete the oldest pod, and one changes the endpoints of a Service.
 func (a *api) churn(ctx context.Context, c *cluster, services int, rate float64, duration time.Duration) (int, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(64)

@@ -110,8 +110,8 @@ func (c *cluster) node(i int) *corev1.Node {
 
 func namespaceName(i int) string { return fmt.Sprintf("bench-%02d", i%namespaces) }
 
-// pod adds a pod on a random node and returns its object. As with a scheduler, each node has pods of
-// all namespaces. Without addresses, the controller must allocate them.
+// pod adds a pod on a random node and returns its object. As with a scheduler, each node has pods
+// of all namespaces. Without addresses, the controller must allocate them.
 func (c *cluster) pod(addresses bool) *corev1.Pod {
 	return c.podOn(c.random.IntN(len(c.nodes)), addresses)
 }
@@ -170,8 +170,8 @@ func (c *cluster) service(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	return svc, c.slice(i, 0)
 }
 
-// slice returns the endpoints of the i-th Service. An odd version has one endpoint less than an even
-// one, so successive versions differ.
+// slice returns the endpoints of the i-th Service. An odd version has one endpoint less than an
+// even one, so successive versions differ.
 func (c *cluster) slice(i, version int) *discoveryv1.EndpointSlice {
 	name, port, proto := "http", int32(httpPort), corev1.ProtocolTCP
 

@@ -10,8 +10,8 @@ import (
 )
 
 // readResults combines the figures of several runs on one machine. The result is the last run with
-// the sizes that only earlier runs have measured. Runs on another platform, or with another number of
-// nodes, are shown beside it.
+// the sizes that only earlier runs have measured. Runs on another platform, or with another number
+// of nodes, are shown beside it.
 func readResults(paths []string) (*result, error) {
 	var all []*result
 
@@ -41,8 +41,8 @@ func readResults(paths []string) (*result, error) {
 }
 
 // add adds the sizes and the allocation of an earlier run that r lacks, or puts a run that is not
-// comparable beside r. It reports whether it has added sizes or put the run beside r. Of a size that
-// both have measured, r keeps its own figures.
+// comparable beside r. It reports whether it has added sizes or put the run beside r. Of a size
+// that both have measured, r keeps its own figures.
 func (r *result) add(other *result) bool {
 	if other.Nodes != r.Nodes || other.Platform != r.Platform {
 		r.beside = append(r.beside, other)
@@ -78,9 +78,9 @@ type compared struct {
 	size
 }
 
-// sideBySide returns the sizes of r and of the runs beside it, sorted by number of nodes and version
-// of OVN. Sizes that the first run beside r has not measured are omitted. Without runs beside r, it
-// returns nil.
+// sideBySide returns the sizes of r and of the runs beside it, sorted by number of nodes and
+// version of OVN. Sizes that the first run beside r has not measured are omitted. Without runs
+// beside r, it returns nil.
 func (r *result) sideBySide() []compared {
 	if len(r.beside) == 0 {
 		return nil

@@ -3,8 +3,8 @@
 //	go run ./bench/scale [-nodes 100] [-pods 1000,3000,10000,30000] [-out build/scale.json] [-document docs/scale.md]
 //
 // The API server, northd and an ovsdb-server for each database are real. One node has a real
-// ovn-controller and ovs-vswitchd. Kubelets, the controller manager and the ovn-controllers of other
-// nodes do not run. The bench writes their objects (cluster.go) and rows (standin.go) itself.
+// ovn-controller and ovs-vswitchd. Kubelets, the controller manager and the ovn-controllers of
+// other nodes do not run. The bench writes their objects (cluster.go) and rows (standin.go) itself.
 //
 // measureAll in this file starts the API server and creates all objects but the pods. Then
 // bench.measure (phases.go) runs the same phases with each number of pods. result.go defines the

@@ -27,8 +27,8 @@ func (o *ovn) endpoint() string { return "unix:" + filepath.Join(o.dir, "nb.sock
 // southbound is the address of the Southbound database.
 func (o *ovn) southbound() string { return "unix:" + filepath.Join(o.dir, "sb.sock") }
 
-// startOVN starts databases and northd with their files in dir, whose path must be short enough for a
-// unix socket. The schemas are those of the installed OVN, because northd waits for ever for a
+// startOVN starts databases and northd with their files in dir, whose path must be short enough for
+// a unix socket. The schemas are those of the installed OVN, because northd waits for ever for a
 // database that lacks one of its tables.
 func startOVN(ctx context.Context, dir string) (*ovn, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

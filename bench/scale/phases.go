@@ -72,7 +72,8 @@ func (b *bench) used() (map[string]float64, error) {
 	return out, nil
 }
 
-// during calls f, and returns its duration and the CPU seconds that every process used in this time.
+// during calls f, and returns its duration and the CPU seconds that every process used in this
+// time.
 func (b *bench) during(f func() error) (phase, error) {
 	before, err := b.used()
 	if err != nil {
@@ -142,8 +143,8 @@ func (b *bench) measure(ctx context.Context, pods int) (s size, err error) {
 	return s, err
 }
 
-// coldSync starts the first replica on an empty database. Its time ends when the replica is ready. Its
-// CPU seconds end later, when northd has processed all rows (Northd).
+// coldSync starts the first replica on an empty database. Its time ends when the replica is ready.
+// Its CPU seconds end later, when northd has processed all rows (Northd).
 func (b *bench) coldSync(ctx context.Context, s *size) error {
 	took := 0.0
 
@@ -175,7 +176,8 @@ func (b *bench) coldSync(ctx context.Context, s *size) error {
 
 // restart stops the leader, and then starts another replica.
 func (b *bench) restart(ctx context.Context, s *size) (err error) {
-	// A leader that has ended has released the Lease, so the time does not include the Lease's duration.
+	// A leader that has ended has released the Lease, so the time does not include the Lease's
+	// duration.
 	if err := b.leader.Stop(time.Minute); err != nil {
 		return err
 	}
@@ -234,8 +236,8 @@ func (b *bench) takeover(ctx context.Context, took time.Duration) (takeover, err
 	return takeover{took.Seconds(), u.CPU, transactions(m)}, err
 }
 
-// churn measures changes at the configured rate. It begins when northd has nothing left to do, and its
-// CPU seconds end when northd has processed the changes.
+// churn measures changes at the configured rate. It begins when northd has nothing left to do, and
+// its CPU seconds end when northd has processed the changes.
 func (b *bench) churn(ctx context.Context, s *size) error {
 	if err := b.ovn.sync(ctx); err != nil {
 		return err
@@ -277,8 +279,8 @@ func finite(f float64) float64 {
 	return f
 }
 
-// allocate measures the start of a replica on a cluster in which n pods have no addresses yet. Another
-// replica has written everything else before.
+// allocate measures the start of a replica on a cluster in which n pods have no addresses yet.
+// Another replica has written everything else before.
 func (b *bench) allocate(ctx context.Context, n int) (a *alloc, err error) {
 	b.say("allocation of %d pods", n)
 

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// realNode measures one real node, the first of the cluster: its start, its number of flows, a complete
-// recomputation of them, and the time from a change in the API server to the node's flows.
+// realNode measures one real node, the first of the cluster: its start, its number of flows, a
+// complete recomputation of them, and the time from a change in the API server to the node's flows.
 func (b *bench) realNode(ctx context.Context, s *size) (err error) {
 	if b.probes == 0 {
 		return nil
@@ -71,8 +71,8 @@ func (b *bench) realNode(ctx context.Context, s *size) (err error) {
 	return err
 }
 
-// recompute has ovn-controller compute all flows anew. The phase has the time of its loop and the CPU
-// of all processes until the node has nothing left to do.
+// recompute has ovn-controller compute all flows anew. The phase has the time of its loop and the
+// CPU of all processes until the node has nothing left to do.
 func (b *bench) recompute(ctx context.Context, settle func() error) (phase, error) {
 	var took time.Duration
 
@@ -85,8 +85,8 @@ func (b *bench) recompute(ctx context.Context, settle func() error) (phase, erro
 	return p, err
 }
 
-// probe makes n changes, one after the other. change makes the i-th one and returns the time until the
-// node has its flows.
+// probe makes n changes, one after the other. change makes the i-th one and returns the time until
+// the node has its flows.
 func (b *bench) probe(ctx context.Context, n int, change func(ctx context.Context, i int) (time.Duration, error)) (probes, error) {
 	took := make([]float64, n)
 
@@ -134,8 +134,8 @@ func (b *bench) probePod(ctx context.Context, i int) (time.Duration, error) {
 	return end.Sub(start), err
 }
 
-// probeService changes a Service's endpoints, and waits until the controller has written them and the
-// real node has processed the Northbound database.
+// probeService changes a Service's endpoints, and waits until the controller has written them and
+// the real node has processed the Northbound database.
 func (b *bench) probeService(ctx context.Context, i int) (time.Duration, error) {
 	before, err := b.leader.metrics(ctx)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 )
 
 // realNode is a node of the cluster with a real ovs-vswitchd (userspace datapath) and a real
-// ovn-controller. Its network namespace is connected to nothing: only its control plane is measured.
+// ovn-controller. Its network namespace is connected to nothing: only its control plane is
+// measured.
 type realNode struct {
 	dir, netns               string
 	db, vswitchd, controller *process.Process // controller: ovn-controller
@@ -123,8 +124,8 @@ func (r *realNode) flows(ctx context.Context) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// recompute makes ovn-controller compute all flows again, and returns the duration that ovn-controller
-// reports. settle waits until the node has nothing left to do.
+// recompute makes ovn-controller compute all flows again, and returns the duration that
+// ovn-controller reports. settle waits until the node has nothing left to do.
 func (r *realNode) recompute(ctx context.Context, settle func() error) (time.Duration, error) {
 	if _, err := r.appctl(ctx, "stopwatch/reset"); err != nil {
 		return 0, err

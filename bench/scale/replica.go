@@ -94,9 +94,9 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})))
 }
 
-// profile writes profiles of this process to files in dir: of the CPU until stop is called, and of the
-// heap at that time. If the signal changesBegin arrives, it writes both at once, and a second CPU
-// profile of the time after it.
+// profile writes profiles of this process to files in dir: of the CPU until stop is called, and of
+// the heap at that time. If the signal changesBegin arrives, it writes both at once, and a second
+// CPU profile of the time after it.
 func profile(dir, name string) (stop func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -177,9 +177,9 @@ func (r *replica) get(ctx context.Context, path string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-// awaitReady waits until the replica is ready: as the leader, when the Northbound database equals the
-// cluster; as a standby, when it can take over. With mustLead, it waits for the leader's readiness. It
-// returns the time that has passed since the given one.
+// awaitReady waits until the replica is ready: as the leader, when the Northbound database equals
+// the cluster; as a standby, when it can take over. With mustLead, it waits for the leader's
+// readiness. It returns the time that has passed since the given one.
 func (r *replica) awaitReady(ctx context.Context, mustLead bool, since time.Time) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not ready after ten minutes"))
 	defer cancel()

@@ -23,7 +23,8 @@ type bar struct {
 	met             bool
 }
 
-// bars returns the bars of the main size, and the bar that compares the largest with the smallest size.
+// bars returns the bars of the main size, and the bar that compares the largest with the smallest
+// size.
 func (r *result) bars() []bar {
 	var out []bar
 
@@ -60,8 +61,8 @@ func takeoverBar(name string, t takeover) bar {
 	}
 }
 
-// finish prints the document and, with -document, writes it to a file. With -gate, it returns an error
-// for each missed bar.
+// finish prints the document and, with -document, writes it to a file. With -gate, it returns an
+// error for each missed bar.
 func finish(c config, r *result, stdout io.Writer) error {
 	text := document(r)
 	fmt.Fprint(stdout, text)
@@ -163,8 +164,8 @@ func table(put func(format string, args ...any), columns ...string) {
 	put("| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 }
 
-// putNodes writes the table that compares numbers of nodes and platforms. It writes nothing if only one
-// was measured.
+// putNodes writes the table that compares numbers of nodes and platforms. It writes nothing if only
+// one was measured.
 func putNodes(put func(format string, args ...any), r *result) {
 	rows := r.sideBySide()
 	if len(rows) == 0 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The structs below are the JSON file of figures (-out). In the names of its keys, _s are seconds, _ms
-// milliseconds, and _mb MiB.
+// The structs below are the JSON file of figures (-out). In the names of its keys, _s are seconds,
+// _ms milliseconds, and _mb MiB.
 
 // result holds the figures of one run, or of several (readResults).
 type result struct {
@@ -58,7 +58,8 @@ type onNode struct {
 	Services   probes  `json:"services"`
 }
 
-// probes are changes that were made one by one, each when the node had the flows of the previous one.
+// probes are changes that were made one by one, each when the node had the flows of the previous
+// one.
 type probes struct {
 	Count int                `json:"count"`
 	P50   float64            `json:"p50_ms"` // from the event to the flows
@@ -82,8 +83,8 @@ type takeover struct {
 	Transactions float64 `json:"transactions"`
 }
 
-// churn is the phase with changes. P50 and P99 are from an owner's first event to its transaction; -1
-// if nothing was counted.
+// churn is the phase with changes. P50 and P99 are from an owner's first event to its transaction;
+// -1 if nothing was counted.
 type churn struct {
 	phase
 	Changes      int     `json:"changes"`
@@ -101,9 +102,10 @@ type alloc struct {
 	Seconds float64 `json:"s"`
 }
 
-// bucketQuantile estimates the quantile q, in milliseconds, of the values that a histogram in seconds
-// has counted between two scrapes. Like PromQL's histogram_quantile, it interpolates linearly inside a
-// bucket, and for the last bucket, +Inf, returns the lower bound. It returns NaN if nothing was counted.
+// bucketQuantile estimates the quantile q, in milliseconds, of the values that a histogram in
+// seconds has counted between two scrapes. Like PromQL's histogram_quantile, it interpolates
+// linearly inside a bucket, and for the last bucket, +Inf, returns the lower bound. It returns NaN
+// if nothing was counted.
 func bucketQuantile(before, after map[string]float64, name string, q float64) float64 {
 	type bucket struct{ le, n float64 }
 

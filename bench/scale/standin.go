@@ -8,8 +8,8 @@ import (
 )
 
 // The other nodes are stand-ins: they have no ovn-controller, so the bench writes its rows of the
-// Southbound database, the chassis and the bindings of ports. Without them, the real node would have
-// neither tunnels to other nodes nor flows for their pods.
+// Southbound database, the chassis and the bindings of ports. Without them, the real node would
+// have neither tunnels to other nodes nor flows for their pods.
 
 // standinChassis writes the chassis of all nodes but the real one, which is the first.
 func (o *ovn) standinChassis(ctx context.Context, c *cluster) error {

@@ -470,8 +470,8 @@ const shutdownTimeout = 30 * time.Second
 
 // runOnlyAgent runs the agent as the only one of this node. The lock is the agent's pid file. If
 // another agent holds it, runOnlyAgent stops that agent with --replace, and otherwise returns
-// daemon.ErrRunning (wrapped). Without a pid file, for example on a read-only file system, the agent
-// runs nevertheless.
+// daemon.ErrRunning (wrapped). Without a pid file, for example on a read-only file system, the
+// agent runs nevertheless.
 func (s *settings) runOnlyAgent(
 	ctx context.Context,
 	a nodeAgent,

@@ -4,8 +4,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// aliases returns further names of settings: names that ovn-kubernetes has for the same setting, and
-// deprecated ones. The command line and the file accept them.
+// aliases returns further names of settings: names that ovn-kubernetes has for the same setting,
+// and deprecated ones. The command line and the file accept them.
 func aliases() []setting.Alias {
 	return []setting.Alias{
 		{Flag: "k8s-kubeconfig", For: "kubeconfig"},

@@ -198,7 +198,8 @@ func (s *settings) check() ([]setting.Problem, error) {
 	problems = append(append(problems, s.checkAPI()...), s.exposedKeys()...)
 
 	// Both roles check combinations of settings. A message has the form "SUBJECT: want LIMIT". If both
-	// have a limit for the same subject, the agent's message is reported, which has the stricter limit.
+	// have a limit for the same subject, the agent's message is reported, which has the stricter
+	// limit.
 	isReported := map[string]bool{}
 	s.agent.nodeName = "node" // a file for all nodes has no name, but the agent requires one
 

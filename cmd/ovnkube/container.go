@@ -26,8 +26,8 @@ const containerDetail = `The chart's containers run these commands. A command th
 becomes the daemon: it creates a database, joins it to its cluster, or converts it first.`
 
 // containerCommands declares the commands of the chart's containers. A command that starts a daemon
-// has two steps: a method of ovnd.Central or ovnd.Switch prepares the daemon and returns its command
-// line, and ovnd.Become replaces this process by the daemon.
+// has two steps: a method of ovnd.Central or ovnd.Switch prepares the daemon and returns its
+// command line, and ovnd.Become replaces this process by the daemon.
 func containerCommands() *command {
 	return &command{
 		name:    "container",
@@ -161,8 +161,8 @@ func centralCommand(prepare prepareFunc) func(*flag.FlagSet) action {
 	}
 }
 
-// clientCommand declares the flags of a client of OVN's databases, and returns an action that passes
-// its only argument to act. argument names the argument in errors.
+// clientCommand declares the flags of a client of OVN's databases, and returns an action that
+// passes its only argument to act. argument names the argument in errors.
 func clientCommand(
 	f *flag.FlagSet,
 	argument string,

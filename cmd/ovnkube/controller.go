@@ -186,12 +186,13 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 }
 
 // runFunc runs a controller or an agent until its context ends. It calls begun once, when the
-// controller or agent starts to work. After that, missing returns at any time what the controller or
-// agent still waits for, and "" once it is ready.
+// controller or agent starts to work. After that, missing returns at any time what the controller
+// or agent still waits for, and "" once it is ready.
 type runFunc func(ctx context.Context, begun func(missing func() string)) error
 
-// newController returns the controller of the configured mode. isAlone reports whether it is alone in
-// its process. Only then may an overlay controller set the process's GOMAXPROCS (controller.Pace).
+// newController returns the controller of the configured mode. isAlone reports whether it is alone
+// in its process. Only then may an overlay controller set the process's GOMAXPROCS
+// (controller.Pace).
 func (s *settings) newController(cluster *clusterFlags, isAlone bool, log *slog.Logger) (runFunc, error) {
 	if cluster.mode == modeUnderlay {
 		config, err := s.controller.underlayConfig(cluster)

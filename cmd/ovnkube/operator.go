@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Operator commands, such as 'ovnkube node', need only the API server and run on any machine. If the
-// settings have no access to it, they use kubectl's.
+// Operator commands, such as 'ovnkube node', need only the API server and run on any machine. If
+// the settings have no access to it, they use kubectl's.
 
 // operatorSettings declares the flags for the access to the API server.
 func operatorSettings(f *flag.FlagSet) *settings {

@@ -60,8 +60,9 @@ func overlayCommands() *command {
 	}
 }
 
-// overlayJoin adds this node to the overlay; run has the steps. Its fields are the flags of the three
-// commands, which differ only in the gateway that they set up.
+// overlayJoin adds this node to the overlay; run has the steps. Its fields are the flags of the
+// three commands. gateway-init has no flag for nodeSubnets, and its further flags are
+// gatewayInitFlags.
 type overlayJoin struct {
 	*settings
 	podNetworks prefixes      // --cluster-ip-subnet: the pod networks of the cluster

@@ -114,8 +114,8 @@ func (s *settings) agentInProcess(log *slog.Logger) (roleFunc, error) {
 	}, s.located(err)
 }
 
-// withMetricsAddress returns a copy of the settings of the cluster for one of two roles in a process.
-// The copy is needed because the roles have different default metrics addresses.
+// withMetricsAddress returns a copy of the settings of the cluster for one of two roles in a
+// process. The copy is needed because the roles have different default metrics addresses.
 func (s *settings) withMetricsAddress(defaultAddress string) *clusterFlags {
 	cluster := *s.cluster
 	cluster.metricsAddress = cmp.Or(cluster.metricsAddress, defaultAddress)

@@ -213,8 +213,8 @@ func (s *settings) resolveConflicts(inPod bool) error {
 	return errors.Join(errs...)
 }
 
-// exposedKeys warns about private keys that other users can read: those for ssl: addresses and that
-// of a kubeconfig.
+// exposedKeys warns about private keys that other users can read: those for ssl: addresses, that of
+// the metrics server, and that of a kubeconfig.
 func (s *settings) exposedKeys() []setting.Problem {
 	var out []setting.Problem
 

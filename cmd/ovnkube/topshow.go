@@ -14,7 +14,7 @@ import (
 func classOf(g busy.Group) classShown {
 	c := classShown{From: "wire", Verdict: g.Class.Verdict, Rate: g.Rate, Flows: []flowShown{}}
 
-	// Packets with the direction rx are from the wire. Of others, the port is their origin.
+	// Packets with the direction rx are from the wire. Of others, the port is the sender.
 	switch {
 	case g.Class.Direction == "rx":
 	case g.Class.Port == "host":

@@ -255,8 +255,8 @@ func addClosure(root, program string, add func(name, real string) error) error {
 	return nil
 }
 
-// neededFiles returns the libraries that an ELF file imports, by name, and the path of its interpreter,
-// which is the dynamic linker.
+// neededFiles returns the libraries that an ELF file imports, by name, and the path of its
+// interpreter, which is the dynamic linker.
 func neededFiles(root, real string) ([]string, error) {
 	f, err := elf.Open(filepath.Join(root, real))
 	if err != nil {
@@ -294,8 +294,8 @@ func findLibrary(root, library string) (string, error) {
 	return "", fmt.Errorf("library %s is in no package", library)
 }
 
-// resolve follows symbolic links inside the root. Both results are relative to the root: name is the
-// path p with the directories of today, and real that of the file to which the links lead.
+// resolve follows symbolic links inside the root. Both results are relative to the root: name is
+// the path p with the directories of today, and real that of the file to which the links lead.
 func resolve(root, p string) (name, real string, err error) {
 	relative := func(p string) string { return belowUsr(strings.TrimPrefix(path.Clean("/"+p), "/")) }
 

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// file is an entry of an archive: a regular file, a directory, or a symbolic link. It has neither times
-// nor owners, so that two builds make equal archives.
+// file is an entry of an archive: a regular file, a directory, or a symbolic link. It has neither
+// times nor owners, so that two builds make equal archives.
 type file struct {
 	name    string // without a leading slash; a directory ends with one
 	mode    int64

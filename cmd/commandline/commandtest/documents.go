@@ -95,8 +95,8 @@ func commandLines(text string, program *regexp.Regexp) []string {
 	return out
 }
 
-// checkLine returns the mistake in the arguments of a command, or "". Arguments may be placeholders, as
-// in [FLAG], <NAME>, A|B and "…".
+// checkLine returns the mistake in the arguments of a command, or "". Arguments may be
+// placeholders, as in [FLAG], <NAME>, A|B and "…".
 func checkLine(root *cobra.Command, args []string) string {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("completion")

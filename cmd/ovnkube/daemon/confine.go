@@ -90,8 +90,8 @@ func deniedCalls(permitModules bool) []uintptr {
 	return append(list, deniedHere...)
 }
 
-// filterProgram returns the filter as a classic BPF program (seccomp(2)). It denies the listed calls,
-// and all calls of other architectures, which have different numbers:
+// filterProgram returns the filter as a classic BPF program (seccomp(2)). It denies the listed
+// calls, and all calls of other architectures, which have different numbers:
 //
 //	if arch != auditArch: deny
 //	if number >= foreignNumbers: deny

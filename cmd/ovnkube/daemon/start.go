@@ -19,8 +19,8 @@ import (
 var ErrDetached = errors.New("runs in the background")
 
 // Process is a started daemon. Its parts, such as controller and agent, report what they lack. The
-// parent of --detach waits until the process is up or ready, and systemd gets the same progress. The
-// methods are safe for concurrent use.
+// parent of --detach waits until the process is up or ready, and systemd gets the same progress.
+// The methods are safe for concurrent use.
 type Process struct {
 	pidfile *PIDFile
 

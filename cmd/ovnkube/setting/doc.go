@@ -3,6 +3,6 @@
 // sources is command line, environment, file, external_ids, default. Each value has its origin, so
 // mistakes are reported with file and line.
 //
-// A program makes a Set of its Table (setting.go), declares the flags (Set.Declare, flags.go), parses
-// the command line, and then calls Set.Resolve (resolve.go), which adds the other sources.
+// A program makes a Set of its Table (setting.go), declares the flags (Set.Declare, flags.go),
+// parses the command line, and then calls Set.Resolve (resolve.go), which adds the other sources.
 package setting

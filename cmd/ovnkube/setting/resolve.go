@@ -86,8 +86,8 @@ func (s *Set) Disregarded() []string {
 	return out
 }
 
-// Put sets a setting to a derived value. An origin with the source Default is that of a default which
-// depends on other settings.
+// Put sets a setting to a derived value. An origin with the source Default is that of a default
+// which depends on other settings.
 func (s *Set) Put(name, value string, from Origin) error {
 	o := s.byFlag(name)
 	if err := o.Value.Set(value); err != nil {

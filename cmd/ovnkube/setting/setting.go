@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Setting is one configurable value. For example, the setting with the flag mtu in the section default
-// is --mtu, $OVNKUBE_MTU, the key mtu below [default] in the file, and external_ids:ovn-ebpf-mtu.
+// Setting is one configurable value. For example, the setting with the flag mtu in the section
+// default is --mtu, $OVNKUBE_MTU, the key mtu below [default] in the file, and
+// external_ids:ovn-ebpf-mtu.
 type Setting struct {
 	Flag         string // its name, also on the command line
 	Section, Key string // in the file, lower case
