@@ -195,8 +195,10 @@ func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error)
 			return nil
 		}
 
+		const beforeFlowtable = 8 // maximum number of packets of a flow before the flowtable takes it
+
 		n, err := counted(ctx, t, "forwarded")
-		if err == nil && n-routed > 8*t.flowNumber() {
+		if err == nil && n-routed > beforeFlowtable*t.flowNumber() {
 			err = fmt.Errorf("check: %d packets of %d flows were routed: the flowtable does not take them", n-routed, t.flowNumber())
 		}
 

@@ -90,21 +90,20 @@ func (p *page) packets(runs Runs) {
 		p.put("| %s | %s | %s |\n", testName(b.Test, b.Family), b.String(), verdict)
 	}
 
-	all := rows
-
-	rows = slices.DeleteFunc(slices.Clone(all), onOVN)
+	withoutOVN := slices.DeleteFunc(slices.Clone(rows), onOVN)
 	for _, s := range sections() {
-		p.section(s, rows)
+		p.section(s, withoutOVN)
 	}
 
-	if real := slices.DeleteFunc(slices.Clone(all), func(r bench.Row) bool { return !onOVN(r) }); len(real) > 0 {
+	notOnOVN := func(r bench.Row) bool { return !onOVN(r) }
+	if withOVN := slices.DeleteFunc(slices.Clone(rows), notOnOVN); len(withOVN) > 0 {
 		p.put("\n### On real OVN\n\nnorthd and two chassis, 100 Services, and a policy that allows the pods, instead of a few flows that do the same to these packets.\n")
-		p.put("\n%s", bench.TableOf(bench.Tests(), real, nil))
+		p.put("\n%s", bench.TableOf(bench.Tests(), withOVN, nil))
 	}
 
 	for _, key := range slices.Sorted(maps.Keys(runs)) {
 		if platform, ok := strings.CutPrefix(key, results.Packets+"-"); ok {
-			p.platform(platform, all, runs[key])
+			p.platform(platform, rows, runs[key])
 		}
 	}
 }

@@ -200,7 +200,7 @@ func measures(all []*benchfmt.Result) []Measure {
 	at := map[[2]string]int{}
 
 	for _, result := range all {
-		key := [2]string{result.GetConfig("pkg"), name(result)}
+		key := [2]string{result.GetConfig("pkg"), measureName(result)}
 
 		i, ok := at[key]
 		if !ok {
@@ -227,8 +227,8 @@ func measures(all []*benchfmt.Result) []Measure {
 	return out
 }
 
-// name returns a benchmark's name without the number of CPUs.
-func name(x *benchfmt.Result) string {
+// measureName returns a benchmark's name without the number of CPUs, with blanks for underscores.
+func measureName(x *benchfmt.Result) string {
 	base, parts := x.Name.Parts()
 	text := string(base)
 

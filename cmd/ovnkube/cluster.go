@@ -1,20 +1,9 @@
 package main
 
 import (
-	"cmp"
-	"fmt"
-	"io"
-	"log/slog"
 	"net/netip"
-	"strings"
-
-	"gopkg.in/natefinch/lumberjack.v2"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
-	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
@@ -47,17 +36,6 @@ type clusterFlags struct {
 	metricsAddress string // "": none, or the role's default if the process has both roles
 	metricsTLS     endpoint.TLS
 	log            logFlags
-}
-
-// apiServer is the access to the API server.
-type apiServer struct{ kubeconfig, url, token, tokenFile, caFile string }
-
-// logFlags configure the level, the destination and the rotation of the log.
-type logFlags struct {
-	level                        int
-	verbosity                    daemon.Verbosity // from OVS's flags; takes precedence over level
-	file                         string
-	megabytes, backups, daysKept int
 }
 
 func newClusterFlags(metricsAddress string) *clusterFlags {
@@ -265,59 +243,6 @@ func (c *clusterFlags) settings() []*setting.Setting {
 	return append(list, databaseSettings("sb", "ovnsouth", "Southbound", &c.sbAddress, "ovn-remote", &c.sbTLS)...)
 }
 
-func (a *apiServer) settings() []*setting.Setting {
-	return []*setting.Setting{
-		{
-			Flag:    "kubeconfig",
-			Section: "kubernetes",
-			Key:     "kubeconfig",
-			Env:     "KUBECONFIG",
-			Value:   setting.Text(&a.kubeconfig),
-			About:   []string{"kubeconfig"},
-			Usage: "`file` with the API server's address and credentials; default: the pod's service " +
-				"account",
-		},
-		{
-			Flag:       "k8s-apiserver",
-			Section:    "kubernetes",
-			Key:        "apiserver",
-			Env:        "K8S_APISERVER",
-			ExternalID: "k8s-api-server",
-			Value:      serverURL{&a.url},
-			Usage:      "`URL` of the API server. HOST:PORT means plain HTTP",
-		},
-		{
-			Flag:       "k8s-token",
-			Section:    "kubernetes",
-			Key:        "token",
-			Env:        "K8S_TOKEN",
-			ExternalID: "k8s-api-token",
-			Secret:     true,
-			Value:      setting.Text(&a.token),
-			Usage:      "bearer `token` for --k8s-apiserver",
-		},
-		{
-			Flag:    "k8s-token-file",
-			Section: "kubernetes",
-			Key:     "tokenfile",
-			Env:     "K8S_TOKEN_FILE",
-			Value:   setting.Text(&a.tokenFile),
-			Usage: "`file` with the bearer token for --k8s-apiserver. The file is read again " +
-				"periodically. It takes precedence over --k8s-token",
-		},
-		{
-			Flag:       "k8s-cacert",
-			Section:    "kubernetes",
-			Key:        "cacert",
-			Env:        "K8S_CACERT",
-			ExternalID: "k8s-ca-certificate",
-			Value:      setting.Text(&a.caFile),
-			Usage: "`file` with the CA certificate of --k8s-apiserver, or the certificate itself in " +
-				"PEM format",
-		},
-	}
-}
-
 // databaseSettings returns the settings of an OVN database: its address, and the files for ssl:
 // addresses. They have the names of ovn-kubernetes, which begin with short: nb or sb.
 func databaseSettings(
@@ -388,121 +313,3 @@ func (c *clusterFlags) databases() []string {
 
 // sslFile returns ovn-kubernetes's default path of a file for ssl: addresses.
 func sslFile(short, name string) string { return "/etc/openvswitch/ovn" + short + "-" + name }
-
-func (l *logFlags) settings() []*setting.Setting {
-	return []*setting.Setting{
-		{
-			Flag:    "loglevel",
-			Section: "logging",
-			Key:     "loglevel",
-			Value:   setting.Number(&l.level, 0, 10),
-			Usage: "`level` of the log: errors (0 or 1), also warnings (2 or 3), also information (4), " +
-				"or everything (5 to 10)",
-		},
-		{
-			Flag:    "logfile",
-			Section: "logging",
-			Key:     "logfile",
-			Value:   setting.Text(&l.file),
-			Usage:   "`file` to which the log is appended; default: none, the log goes to standard error",
-		},
-		{
-			Flag:    "logfile-maxsize",
-			Section: "logging",
-			Key:     "logfile-maxsize",
-			Value:   setting.Number(&l.megabytes, 1, 1<<20),
-			Usage:   "size of the log file in `MB` at which it is rotated",
-		},
-		{
-			Flag:    "logfile-maxbackups",
-			Section: "logging",
-			Key:     "logfile-maxbackups",
-			Value:   setting.Number(&l.backups, 0, 1<<20),
-			Usage:   "maximum `number` of rotated log files (0: no limit)",
-		},
-		{
-			Flag:    "logfile-maxage",
-			Section: "logging",
-			Key:     "logfile-maxage",
-			Value:   setting.Number(&l.daysKept, 0, 1<<20),
-			Usage:   "maximum age of rotated log files in `days` (0: no limit)",
-		},
-	}
-}
-
-// open opens the log, and redirects the logs of Kubernetes' client library to it. The log is
-// written to the file if one is configured, and otherwise to stderr. With a verbosity for the
-// console, it is also written to stderr.
-func (l *logFlags) open(stderr io.Writer) *slog.Logger {
-	level := slog.LevelInfo // of --loglevel 4
-	switch {
-	case l.level <= 1:
-		level = slog.LevelError
-	case l.level <= 3:
-		level = slog.LevelWarn
-	case l.level >= 5:
-		level = slog.LevelDebug
-	}
-
-	newHandler := func(w io.Writer, verbosity *slog.Level) slog.Handler {
-		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: *cmp.Or(verbosity, &level)})
-	}
-
-	var handlers []slog.Handler
-	if l.file == "" || l.verbosity.Console != nil {
-		handlers = append(handlers, newHandler(stderr, l.verbosity.Console))
-	}
-
-	if l.file != "" {
-		file := &lumberjack.Logger{
-			Filename:   l.file,
-			MaxSize:    l.megabytes,
-			MaxBackups: l.backups,
-			MaxAge:     l.daysKept,
-		}
-		handlers = append(handlers, newHandler(file, l.verbosity.File))
-	}
-
-	log := slog.New(slog.NewMultiHandler(handlers...))
-	klog.SetSlogLogger(log.With("component", "client-go"))
-
-	return log
-}
-
-// isPEM reports whether the value of --k8s-cacert is a certificate instead of a file name.
-func isPEM(ca string) bool { return strings.HasPrefix(ca, "-----BEGIN ") }
-
-// pemText returns a certificate whose line breaks may be written as \n, as ovs-vsctl shows them.
-func pemText(ca string) []byte { return []byte(strings.ReplaceAll(ca, `\n`, "\n")) }
-
-// restConfig returns the configuration of the API server's client.
-func (a *apiServer) restConfig() (*rest.Config, error) {
-	switch {
-	case a.kubeconfig != "":
-		config, err := clientcmd.BuildConfigFromFlags(a.url, a.kubeconfig)
-		if err != nil {
-			return nil, fmt.Errorf("read kubeconfig %q: %w", a.kubeconfig, err)
-		}
-
-		return config, nil
-	case a.url != "":
-		config := &rest.Config{
-			Host:            a.url,
-			BearerToken:     a.token,
-			BearerTokenFile: a.tokenFile,
-			TLSClientConfig: rest.TLSClientConfig{CAFile: a.caFile},
-		}
-		if isPEM(a.caFile) {
-			config.TLSClientConfig = rest.TLSClientConfig{CAData: pemText(a.caFile)}
-		}
-
-		return config, nil
-	}
-
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		return nil, fmt.Errorf("reach the API server: no --kubeconfig, no --k8s-apiserver, and %w", err)
-	}
-
-	return config, nil
-}
