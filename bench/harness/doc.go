@@ -14,7 +14,7 @@
 //
 // The harness also verifies that a variant is what it claims. It checks its parts before the tests.
 // After each test, it checks how much the counters have increased where the variant handles the
-// test's packets. If a check fails, there is no result.
+// test's packets. If a check fails, it writes no result.
 //
 // To read it, begin with measurement.run in main.go. The other files are:
 //
