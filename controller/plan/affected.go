@@ -248,11 +248,11 @@ func podChanged(c *Cluster, keys keySet, old, now any) {
 	addItself(c, keys, old, now)
 
 	if after != nil {
-		c.budgets.addStarted(c, keys, after)
+		c.budgets.addFirstPod(c, keys, after)
 	}
 
 	if before == nil || after == nil {
-		c.budgets.addPodCount(c, keys, existing(before, after)[0].Namespace)
+		c.budgets.addPodCountChange(c, keys, existing(before, after)[0].Namespace)
 	}
 
 	for _, p := range existing(before, after) {

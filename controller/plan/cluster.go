@@ -14,15 +14,17 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Cluster is the observed cluster: what plans read. Its caches follow from the stores. Its methods
-// may be called concurrently.
+// Cluster is the observed cluster, which plans read. The caller fills the exported fields and then
+// keeps the objects in the stores current. After each change it calls Affected. Rows and Affected
+// may be called concurrently. Objects in stores must not be changed, only replaced.
 type Cluster struct {
 	Config Config
-	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; never changed
+	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; the map is never changed
 	// Servers returns the API servers and databases that the settings name. After a change of the
 	// result, the caller plans the owners of ControlPlaneAffects again. Nil: there are none.
 	Servers func() services.ControlPlane
 
+	// Caches. They follow from the stores, see Keys and ForgetAccounts.
 	lastServiceNodes atomic.Pointer[serviceNodes] // result of the last call of serviceNodes
 	usages           usageCache                   // of the policies
 	accounting       accounting                   // of Services and host ports
@@ -57,11 +59,10 @@ type Store interface {
 // SupportedNodes is the size of the largest supported cluster. docs/scale.md has the figures.
 const SupportedNodes = 100
 
-// Names of the indexes of a Cluster's stores.
+// Names of the indexes of a Cluster's stores. ByFrontend (claim.go) is another one.
 const (
-	ByNode    = "node"    // of pods, by NodeOf
-	ByService = "service" // of endpoint slices, by ServiceOf
-
+	ByNode      = "node"          // of pods, by NodeOf
+	ByService   = "service"       // of endpoint slices, by ServiceOf
 	ByNamespace = "pod-namespace" // of pods, by NamespaceOf
 	ByPortName  = "port"          // of pods, by PortNamesOf
 	ByPods      = "pods"          // of policies, by PodsOf
@@ -76,6 +77,16 @@ func NodeOf(obj any) ([]string, error) {
 	}
 
 	return []string{p.Spec.NodeName}, nil
+}
+
+// NamespaceOf is the index function for ByNamespace. It returns the namespace of a pod.
+func NamespaceOf(obj any) ([]string, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, nil
+	}
+
+	return []string{p.Namespace}, nil
 }
 
 // ServiceOf is the index function for ByService. It returns the service of an endpoint slice as

@@ -9,31 +9,36 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// budgets divides the flows and the memberships in port groups of each namespace among its policies,
-// the oldest first. A direction of a policy is closed if it does not fit in what the older ones
-// leave. It then allows nothing, uses nothing, and its selectors have no port groups. The same
-// applies to a policy that selects no pod, which needs nothing. A change of one policy updates its
-// namespace's budget, which is not computed anew, because a namespace may have thousands of
-// policies.
+// budgets decides which directions (ingress, egress) of policies are served, so that the policies of
+// one namespace stay within its bounds on flows (policycost.go) and on memberships of pods in port
+// groups (policyscope.go). The policies get their parts in the order of their age. A direction that
+// does not fit in what the older ones leave is closed: it allows nothing and uses nothing, and its
+// rules have no port groups. The same applies to a policy that selects no pod, which needs nothing.
+//
+// Affected calls an add method for each change of an object. It works in three steps:
+//  1. Update the budgets with the new version of the object. They are not computed anew, because a
+//     namespace may have thousands of policies.
+//  2. Decide the states of all directions of these budgets again (divide).
+//  3. Add the owners that depend on states which have changed (announce). A change of one policy may
+//     open or close others.
+//
+// To find such states, each member counts its changes, and announce compares with the count of its
+// last call. A comparison of the objects before and after one change would not be enough: the stores
+// may be several changes ahead, and none of them alone may make the difference.
 //
 // A budget is a function of the stores, with one exception: a policy that has lost its last pod
 // keeps its part until the next full sync (forget). Otherwise, a namespace could add and remove
 // thousands of memberships by creating and deleting a single pod.
-//
-// A change of one policy may open or close others. So the budget counts the changes of each policy's
-// states, and announce adds the owners that depend on states which have changed since its last call.
-// A comparison of the objects before and after one change would not be enough: the stores may be
-// several changes ahead, and none of them alone may make the difference.
 type budgets struct {
 	mu          sync.Mutex         // guards all fields and what they refer to
 	byNamespace map[string]*budget // only those that have been used
 	scopes      scopes             // of the selectors of the budgets' policies
 }
 
-// budget has the policies of a namespace, the oldest first.
+// budget has the policies of a namespace.
 type budget struct {
 	namespace string
-	policies  []*budgetMember
+	policies  []*budgetMember // the oldest first
 	byName    map[string]*budgetMember
 }
 
@@ -41,14 +46,14 @@ type budget struct {
 type budgetMember struct {
 	policy  *networkingv1.NetworkPolicy
 	usage   *cachedUsage
-	scopes  []*scope // of usage.groups
+	scopes  []*scope // of usage.groups, in the same order
 	cost    policyCost
-	flows   perSide[int] // of cost
+	flows   perSide[int] // of cost, also while a direction is closed
 	hasPods bool         // a pod has been selected since the last full sync
 	states  perSide[directionState]
 
-	changes          int // number of changes of states
-	announcedChanges int // changes as of the last call of announce
+	changes          int // how often divide has changed the states
+	announcedChanges int // the value of changes at the last call of announce
 }
 
 // directionState is the decision about a direction of a policy: it is served, or it is closed
@@ -63,14 +68,15 @@ const (
 	exceedsMembershipLimits                       // older policies leave too few memberships (policyscope.go)
 )
 
-// olderFirst orders policies. The names decide only between objects that have no UIDs.
+// olderFirst orders policies by age, then by UID. The names decide only between objects that have no
+// UIDs.
 func olderFirst(a, b *budgetMember) int {
 	return cmp.Or(a.policy.CreationTimestamp.Compare(b.policy.CreationTimestamp.Time),
 		cmp.Compare(a.policy.UID, b.policy.UID), cmp.Compare(a.policy.Name, b.policy.Name))
 }
 
-// plan returns the policy, its flows and the states of its directions. The policy is nil if it does
-// not exist.
+// plan returns what the rows of a policy depend on: the policy, its flows and the states of its
+// directions. The policy is nil if it does not exist.
 func (bs *budgets) plan(
 	c *Cluster,
 	key Key,
@@ -90,7 +96,7 @@ func (bs *budgets) plan(
 	return m.policy, m.flows, m.states
 }
 
-// served returns the directions of a policy that are served. Without a pod, none is.
+// served reports which directions of the policy are served.
 func (bs *budgets) served(c *Cluster, p *networkingv1.NetworkPolicy) perSide[bool] {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -121,23 +127,22 @@ func (bs *budgets) addPolicyChange(c *Cluster, keys keySet, key Key, before *net
 		}
 
 		for _, g := range m.usage.groups {
-			if i := former.find(g.key); g.existsWith(m.served()) &&
-				(i < 0 || former.groups[i].sides != g.sides || former.groups[i].isSubject != g.isSubject) {
-				c.addPods(keys, g.selector) // the former version did not refer to it in the same directions
+			if g.existsWith(m.served()) && !former.hasSame(g) {
+				c.addPods(keys, g.selector)
 			}
 		}
 	})
 }
 
-// addChanged adds the owners whose rows depend on policies that are opened or closed because the
-// numbers of the given policies' named ports have changed.
-func (bs *budgets) addChanged(c *Cluster, keys, policies keySet) {
+// addNumbersChange adds the owners whose rows depend on policies that are opened or closed because
+// the numbers of the given policies' named ports may have changed.
+func (bs *budgets) addNumbersChange(c *Cluster, keys, policies keySet) {
 	bs.update(c, keys, policies, func(b *budget, k Key) { bs.refresh(c, b, k) })
 }
 
-// addPodChanged does the same as addChanged for policies that name ports of a pod which has
-// changed.
-func (bs *budgets) addPodChanged(c *Cluster, keys, policies keySet, pod *corev1.Pod) {
+// addPodNumbersChange does the same as addNumbersChange if only one pod has changed. The policies
+// name ports of this version of the pod. It does not read the ports of all other pods.
+func (bs *budgets) addPodNumbersChange(c *Cluster, keys, policies keySet, pod *corev1.Pod) {
 	bs.update(c, keys, policies, func(b *budget, k Key) {
 		m := b.byName[k.Name]
 		if m == nil || m.policy != get[networkingv1.NetworkPolicy](c, k) {
@@ -174,8 +179,8 @@ func (bs *budgets) update(c *Cluster, keys, policies keySet, change func(*budget
 	}
 }
 
-// addStarted adds the owners whose rows depend on policies that had no pod and select this one.
-func (bs *budgets) addStarted(c *Cluster, keys keySet, pod *corev1.Pod) {
+// addFirstPod adds the owners whose rows depend on policies that had no pod and select this one.
+func (bs *budgets) addFirstPod(c *Cluster, keys keySet, pod *corev1.Pod) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
@@ -184,27 +189,27 @@ func (bs *budgets) addStarted(c *Cluster, keys keySet, pod *corev1.Pod) {
 		return
 	}
 
-	started := false
+	isFirst := false // of any policy
 
 	for _, m := range b.policies {
-		if !m.hasPods && len(m.usage.groups) > 0 && m.usage.groups[0].matches(pod, nil) {
-			m.hasPods, started = true, true
+		if s := m.usage.subject(); !m.hasPods && s != nil && s.matches(pod, nil) {
+			m.hasPods, isFirst = true, true
 		}
 	}
 
-	if started {
+	if isFirst {
 		bs.divide(b)
 		bs.announce(c, keys, b)
 	}
 }
 
-// addPodCount does what addNamespaceChange does after a pod was created or deleted, if that changes
-// the number that counts as the namespace's pods.
-func (bs *budgets) addPodCount(c *Cluster, keys keySet, namespace string) {
+// addPodCountChange adds the owners whose rows depend on policies that are opened or closed because
+// a pod of the namespace was created or deleted.
+func (bs *budgets) addPodCountChange(c *Cluster, keys keySet, namespace string) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	if bs.scopes.countPods(c, namespace) {
+	if bs.scopes.rereadPods(c, namespace) {
 		bs.divideAll(c, keys)
 	}
 }
@@ -215,11 +220,13 @@ func (bs *budgets) addNamespaceChange(c *Cluster, keys keySet, namespace string)
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	if bs.scopes.readNamespace(c, namespace) {
+	if bs.scopes.rereadLabels(c, namespace) {
 		bs.divideAll(c, keys)
 	}
 }
 
+// divideAll divides all budgets again. Selectors of policies in any namespace may select from the
+// namespace that has changed.
 func (bs *budgets) divideAll(c *Cluster, keys keySet) {
 	for _, b := range bs.byNamespace {
 		bs.divide(b)
@@ -249,7 +256,7 @@ func (bs *budgets) announce(c *Cluster, keys keySet, b *budget) {
 				keys.add(SelectorKey(g.key))
 			}
 
-			if g.existsWith(served) && !bs.existsWithout(c, m, g.key) {
+			if g.existsWith(served) && !bs.othersHaveGroup(c, m, g.key) {
 				c.addPods(keys, g.selector)
 			}
 		}
@@ -258,8 +265,9 @@ func (bs *budgets) announce(c *Cluster, keys keySet, b *budget) {
 	}
 }
 
-// existsWithout reports whether other policies have the port group, too, so that its pods are in it.
-func (bs *budgets) existsWithout(c *Cluster, m *budgetMember, key string) bool {
+// othersHaveGroup reports whether the port group exists because of other policies, too. Its pods are
+// in it already then. Policies with changes that are not announced yet do not count.
+func (bs *budgets) othersHaveGroup(c *Cluster, m *budgetMember, key string) bool {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key) {
 		o := bs.budgetOf(c, p.Namespace).byName[p.Name]
 		if o == nil || o == m || o.policy != p || o.changes != o.announcedChanges {
@@ -289,7 +297,8 @@ func (bs *budgets) forget() {
 	bs.byNamespace, bs.scopes = nil, scopes{}
 }
 
-// budgetOf returns the namespace's budget. The caller must hold the lock.
+// budgetOf returns the namespace's budget. It computes the budget from the stores at first use. The
+// caller must hold the lock.
 func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 	if b := bs.byNamespace[namespace]; b != nil {
 		return b
@@ -309,7 +318,7 @@ func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 	slices.SortFunc(b.policies, olderFirst)
 	bs.divide(b)
 
-	for _, m := range b.policies { // the first plans use these states
+	for _, m := range b.policies { // nothing to announce: all plans use these states from the start
 		m.announcedChanges = m.changes
 	}
 
@@ -322,7 +331,7 @@ func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 	return b
 }
 
-// newMember returns a member without states.
+// newMember reads all that the state of a policy depends on. divide has yet to set the states.
 func (bs *budgets) newMember(c *Cluster, p *networkingv1.NetworkPolicy) *budgetMember {
 	m := &budgetMember{policy: p, usage: c.usages.of(p), cost: costOf(p)}
 	m.cost.readNumbers(c)
@@ -332,8 +341,8 @@ func (bs *budgets) newMember(c *Cluster, p *networkingv1.NetworkPolicy) *budgetM
 		m.scopes = append(m.scopes, bs.scopes.use(c, g.selector))
 	}
 
-	if len(m.usage.groups) > 0 {
-		m.hasPods = c.hasPods(m.usage.groups[0].selector)
+	if s := m.usage.subject(); s != nil {
+		m.hasPods = c.hasPods(s.selector)
 	}
 
 	return m
@@ -345,8 +354,8 @@ func (c *Cluster) hasPods(s selector) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return NeedsPort(p) && s.matches(p, nil) })
 }
 
-// refresh reads the policy and the numbers of its named ports again. It adds or removes a policy
-// that was created or deleted.
+// refresh updates the budget with the policy in the store, and with the numbers of its named ports.
+// It adds or removes a policy that was created or deleted.
 func (bs *budgets) refresh(c *Cluster, b *budget, key Key) {
 	p, before := get[networkingv1.NetworkPolicy](c, key), b.byName[key.Name]
 	if before != nil && before.policy == p {
@@ -388,8 +397,8 @@ func (bs *budgets) refresh(c *Cluster, b *budget, key Key) {
 func (m *budgetMember) inherit(former *budgetMember) {
 	m.states, m.changes, m.announcedChanges = former.states, former.changes, former.announcedChanges
 
-	now, before := m.usage.groups, former.usage.groups
-	if len(now) > 0 && len(before) > 0 && now[0].key == before[0].key {
+	now, before := m.usage.subject(), former.usage.subject()
+	if now != nil && before != nil && now.key == before.key {
 		m.hasPods = m.hasPods || former.hasPods
 	}
 }
@@ -403,9 +412,9 @@ func (bs *budgets) updateFlows(b *budget, m *budgetMember) {
 	}
 }
 
-// divide sets the states of all members.
+// divide sets the states of all members. Only directions that are served use up the bounds.
 func (bs *budgets) divide(b *budget) {
-	left := maxNamespaceFlows
+	left := maxNamespaceFlows // flows
 	memberships := bs.scopes.newMemberships(b.namespace)
 
 	for _, m := range b.policies {

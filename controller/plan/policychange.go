@@ -9,7 +9,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// policyChanged adds the owners that a change of a policy's spec may affect:
+
+// policyChanged is the change function (entry.changed) of policies. It adds the owners that a change
+// of a policy's spec may affect:
 //   - the policy, and others of its namespace that a budget opens or closes because of it;
 //   - the selectors of both versions;
 //   - the pods that a group of the new version selects, if the old version does not have the group.
@@ -34,7 +36,7 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	c.budgets.addPolicyChange(c, keys, PolicyKey(changed.Namespace, changed.Name), before)
 }
 
-// addPods adds the pods that the selector selects now.
+// addPods adds the pods with a port that the selector selects now.
 func (c *Cluster) addPods(keys keySet, s selector) {
 	add := func(namespace string, ns *corev1.Namespace) {
 		for _, p := range index[corev1.Pod](c, KindPod, ByNamespace, namespace) {
@@ -63,22 +65,27 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 		return
 	}
 
-	namespace, naming := c.Namespace(pod.Namespace), keySet{}
+	namespace := c.Namespace(pod.Namespace)
+	namesPort := func(g usedGroup) bool {
+		return g.port != nil && g.matches(pod, namespace) && len(g.port.numbersOf(pod)) > 0
+	}
+
+	naming := keySet{} // the policies that name a port of the pod
+
 	for _, p := range c.candidatePolicies(pod, namespace) {
-		if slices.ContainsFunc(c.usages.of(p).groups, func(g usedGroup) bool {
-			return g.port != nil && g.matches(pod, namespace) && len(g.port.numbersOf(pod)) > 0
-		}) {
+		if slices.ContainsFunc(c.usages.of(p).groups, namesPort) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
 
 	maps.Copy(keys, naming)
-	c.budgets.addPodChanged(c, keys, naming, pod)
+	c.budgets.addPodNumbersChange(c, keys, naming, pod)
 }
 
-// namespaceChanged adds the owners that a change of a namespace may affect. Its labels affect its
-// pods' groups and the numbers of named ports in policies. Its logging annotation affects the ACLs
-// of its policies.
+// namespaceChanged is the change function of namespaces:
+//   - Labels affect the groups of the namespace's pods, the numbers of named ports in policies, and
+//     the budgets of policies that select namespaces by labels.
+//   - The logging annotation affects the ACLs of the namespace's policies.
 func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Namespace](old, now)
 	createdOrDeleted := before == nil || after == nil
@@ -107,11 +114,10 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 // numbers now, which may open or close policies.
 func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 	naming := keySet{}
+	namesPort := func(g usedGroup) bool { return g.port != nil && g.namespaces != nil }
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
-		if slices.ContainsFunc(c.usages.of(p).groups, func(g usedGroup) bool {
-			return g.port != nil && g.namespaces != nil
-		}) {
+		if slices.ContainsFunc(c.usages.of(p).groups, namesPort) {
 			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
@@ -119,24 +125,16 @@ func (c *Cluster) addPoliciesNamingPorts(keys keySet, hasPods bool) {
 	maps.Copy(keys, naming)
 
 	if hasPods {
-		c.budgets.addChanged(c, keys, naming)
+		c.budgets.addNumbersChange(c, keys, naming)
 	}
 }
 
-// addPolicies adds the namespace's policies and the selectors of their pods.
+// addPolicies adds the namespace's policies, and the selectors of the pods that they apply to. Both
+// have ACLs that depend on the namespace's logging annotation.
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, inNamespace(namespace)) {
-		subject := c.usages.of(p).groups[0] // ByPods has only policies with a usage
+		subject := c.usages.of(p).subject() // not nil: ByPods has only policies that apply to pods
 		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(subject.key))
 	}
 }
 
-// NamespaceOf is the index function for ByNamespace.
-func NamespaceOf(obj any) ([]string, error) {
-	p, ok := obj.(*corev1.Pod)
-	if !ok {
-		return nil, nil
-	}
-
-	return []string{p.Namespace}, nil
-}

@@ -8,42 +8,42 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The work of a new pod grows with the number of port groups that it is a member of: each costs OVN
-// 1 to 3 ms. The policies of other namespaces must not delay it, so they can put a pod into only so
-// many groups. The bounds depend on selectors, labels of namespaces and numbers of pods only, not on
-// labels of pods, because these change often.
+// A new pod takes OVN 1 to 3 ms for each port group that it joins, and the policies of any namespace
+// can select it. So these bounds limit the groups that the policies of one namespace can put pods
+// into (docs/networkpolicy.md). Each port group counts as if all pods of the namespaces that it
+// selects from were its members. So the counts depend on selectors, labels of namespaces and numbers
+// of pods only, not on labels of pods, which change often.
 const (
-	// maxForeignGroups bounds the port groups of a namespace's policies that may have pods of any one
-	// other namespace.
+	// maxForeignGroups bounds the port groups of a namespace's policies that select from any one other
+	// namespace.
 	maxForeignGroups = 128
-	// maxOwnGroups bounds those that may have pods of the namespace itself.
+	// maxOwnGroups bounds those that select from the namespace itself.
 	maxOwnGroups = 1024
-	// maxMemberships bounds the sum over all groups of the pods of the namespaces that the group
-	// selects from, because the controller and OVN keep all members of all groups in memory.
+	// maxMemberships bounds the sum of the members of all these groups, because the controller and OVN
+	// keep all of them in memory.
 	maxMemberships = 1 << 20
-	// minCountedPods is the smallest number of pods that a namespace counts as. The number is rounded
-	// up to a power of two, so that it seldom changes.
+	// minCountedPods is the lowest number of pods that a namespace counts as (countedPods).
 	minCountedPods = 16
 )
 
-// scopes holds the namespaces from which selectors select, as long as a budget has such a selector.
-// Namespaces have numbers here, so that counting them is cheap.
+// scopes holds the scopes of all selectors in budgets. Selectors with the same scope share it.
+// Namespaces have numbers here, so that counting them is cheap. A number is never reused.
 type scopes struct {
-	numbers    map[string]int    // of namespaces
-	pods       []int             // what each namespace counts as, by its number
+	numbers    map[string]int    // of namespaces, from 0
+	pods       []int             // countedPods of each namespace, by its number
 	bySelector map[string]*scope // by selector.where
 }
 
-// scope has the namespaces from which a selector selects pods.
+// scope is the set of namespaces from which a selector selects pods.
 type scope struct {
 	text       string                // selector.where
 	selector   *metav1.LabelSelector // of namespaces; nil: it is one namespace by its name
-	namespaces []int                 // numbers of the selected ones, sorted
-	pods       int                   // what all of these count as
-	users      int                   // selectors of budgets that have this scope
+	namespaces []int                 // numbers of the namespaces, sorted
+	pods       int                   // sum of countedPods of the namespaces
+	users      int                   // calls of use without a release
 }
 
-// use returns the scope of a selector. The caller must release it.
+// use returns the scope of a selector, and keeps it up to date until the caller releases it.
 func (ss *scopes) use(c *Cluster, s selector) *scope {
 	text := s.where()
 
@@ -73,7 +73,7 @@ func (ss *scopes) use(c *Cluster, s selector) *scope {
 	return found
 }
 
-// release drops the scopes that have no other users.
+// release ends the use of the scopes. It drops those that have no other users.
 func (ss *scopes) release(used []*scope) {
 	for _, s := range used {
 		if s.users--; s.users == 0 {
@@ -89,7 +89,7 @@ func (s *scope) add(ss *scopes, number int) {
 	s.pods += ss.pods[number]
 }
 
-// number returns the number of a namespace.
+// number returns the number of a namespace, which may be a new one.
 func (ss *scopes) number(c *Cluster, namespace string) int {
 	n, known := ss.numbers[namespace]
 	if !known {
@@ -105,7 +105,8 @@ func (ss *scopes) number(c *Cluster, namespace string) int {
 	return n
 }
 
-// countedPods returns what the pods of a namespace count as.
+// countedPods returns how many pods a namespace counts as: its pods, rounded up to a power of two and
+// at least minCountedPods, so that the number seldom changes.
 func countedPods(c *Cluster, namespace string) int {
 	pods, err := c.Stores[KindPod].ByIndex(ByNamespace, namespace)
 	if err != nil {
@@ -119,8 +120,8 @@ func countedPods(c *Cluster, namespace string) int {
 	return 1 << bits.Len(uint(len(pods)-1))
 }
 
-// countPods reads the number of a namespace's pods again, and reports whether a scope has changed.
-func (ss *scopes) countPods(c *Cluster, namespace string) bool {
+// rereadPods reads the number of a namespace's pods again, and reports whether a scope has changed.
+func (ss *scopes) rereadPods(c *Cluster, namespace string) bool {
 	number, known := ss.numbers[namespace]
 	if !known {
 		return false
@@ -144,8 +145,9 @@ func (ss *scopes) countPods(c *Cluster, namespace string) bool {
 	return changed
 }
 
-// readNamespace reads a namespace's labels again, and reports whether a scope has changed.
-func (ss *scopes) readNamespace(c *Cluster, namespace string) bool {
+// rereadLabels reads a namespace's labels again, and reports whether a scope has changed. The
+// namespace may have been deleted.
+func (ss *scopes) rereadLabels(c *Cluster, namespace string) bool {
 	ns, changed := c.Namespace(namespace), false
 
 	for _, s := range ss.bySelector {
@@ -173,20 +175,21 @@ func (ss *scopes) readNamespace(c *Cluster, namespace string) bool {
 	return changed
 }
 
-// scopedGroup is a port group of a policy.
+// scopedGroup is a port group to which rules of a policy refer.
 type scopedGroup struct {
-	key   string // equal for the same group
-	scope *scope
+	key   string // usedGroup.key
+	scope *scope // of the group's selector
 }
 
-// memberships counts the memberships that the policies of a namespace may cause.
+// memberships counts the port groups of the policies of one namespace, and their members.
 type memberships struct {
-	own    int // number of the policies' namespace, -1 if it has none
-	groups map[string]struct{}
-	counts []int // groups by the number of a namespace that may have members
-	total  int
+	own    int                 // number of the policies' namespace, -1 if it has none
+	groups map[string]struct{} // keys of the counted groups
+	counts []int               // by number of a namespace: the counted groups that select from it
+	total  int                 // sum of the counted groups' members
 }
 
+// newMemberships returns memberships without groups, for the policies of the namespace.
 func (ss *scopes) newMemberships(namespace string) *memberships {
 	own, known := ss.numbers[namespace]
 	if !known {
@@ -196,8 +199,8 @@ func (ss *scopes) newMemberships(namespace string) *memberships {
 	return &memberships{own: own, groups: map[string]struct{}{}, counts: make([]int, len(ss.pods))}
 }
 
-// take counts the groups, unless a bound would be exceeded then. Groups that have been counted are
-// not counted again.
+// take counts the groups, and returns true. If they exceed a bound, it counts none of them, and
+// returns false. Groups that have been counted are not counted again.
 func (m *memberships) take(groups []scopedGroup) bool {
 	var taken []scopedGroup
 
@@ -210,7 +213,7 @@ func (m *memberships) take(groups []scopedGroup) bool {
 		taken = append(taken, g)
 
 		if !m.count(g.scope) {
-			m.giveBack(taken)
+			m.uncount(taken)
 			return false
 		}
 	}
@@ -224,18 +227,20 @@ func (m *memberships) count(s *scope) bool {
 	fits := m.total <= maxMemberships
 
 	for _, n := range s.namespaces {
-		m.counts[n]++
-
-		if m.counts[n] > maxForeignGroups && n != m.own || m.counts[n] > maxOwnGroups {
-			fits = false
+		limit := maxForeignGroups
+		if n == m.own {
+			limit = maxOwnGroups
 		}
+
+		m.counts[n]++
+		fits = fits && m.counts[n] <= limit
 	}
 
 	return fits
 }
 
-// giveBack undoes the counting of groups that take has counted.
-func (m *memberships) giveBack(groups []scopedGroup) {
+// uncount undoes the counting of the groups.
+func (m *memberships) uncount(groups []scopedGroup) {
 	for _, g := range groups {
 		delete(m.groups, g.key)
 

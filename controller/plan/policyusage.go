@@ -14,9 +14,10 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// usage says which port groups a policy refers to: one for each selector, and one for each number of
-// a named port. The plans of pods, selectors and policies all use it, so they agree on the groups
-// and their members. A malformed selector has no group, and no row refers to it.
+// usage has the selectors and the named ports of a policy. They define the port groups to which the
+// policy refers: one for each selector, and one for each number of a named port. The plans of pods,
+// selectors and policies all use it, so they agree on the groups and their members. Malformed
+// selectors and ports, and those that exceed the policy's bounds, are left out.
 type usage struct {
 	subject selector             // the policy's own pods
 	in, out bool                 // directions in which the subject's pods are isolated
@@ -49,37 +50,38 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 	return u, true
 }
 
-// selectors returns all selectors of the usage, the subject first.
+// selectors returns the selectors of the subject and of the peers, the subject first.
 func (u usage) selectors() []selector {
 	return slices.Concat([]selector{u.subject}, u.peers[ingressSide], u.peers[egressSide])
 }
 
-// existsWith reports whether the group exists if these sides of the policy are served.
-func (g usedGroup) existsWith(served perSide[bool]) bool {
-	return g.isSubject || g.sides[ingressSide] && served[ingressSide] || g.sides[egressSide] && served[egressSide]
-}
-
 // usageCache caches the usage of policies, so that it is not computed for every pod. A policy in a
-// store is never changed, only replaced.
+// store is never changed, only replaced, so its pointer identifies it.
 type usageCache struct {
 	mu     sync.Mutex // guards cached
 	cached map[*networkingv1.NetworkPolicy]*cachedUsage
 }
 
-// cachedUsage is empty for a policy that applies to no pod.
+// cachedUsage is a usage as a list of port groups. It is empty for a policy that applies to no pod.
 type cachedUsage struct {
 	groups  []usedGroup // of the subject, which is first, of the peers and of named ports, each once
-	in, out bool
+	in, out bool        // as in usage
 }
 
 // usedGroup is the port group of a selector of a policy. With a named port, it stands for the groups
-// of the selected pods that have the port, one for each number.
+// of the selected pods that have the port, one for each number. A policy that uses the same group for
+// several purposes has one usedGroup for it.
 type usedGroup struct {
 	selector
-	key       string        // the group's name; with a named port, a text that is no name of a group
+	key       string        // the group's name; with a named port, a text that is not a name of a group
 	port      *namedPort    // nil: all selected pods are in the group
-	isSubject bool          // it exists as long as the policy
+	isSubject bool          // the group of the policy's own pods, which exists as long as the policy
 	sides     perSide[bool] // whose rules refer to it; it exists while one of them is served
+}
+
+// existsWith reports whether the group exists if these sides of the policy are served.
+func (g usedGroup) existsWith(served perSide[bool]) bool {
+	return g.isSubject || g.sides[ingressSide] && served[ingressSide] || g.sides[egressSide] && served[egressSide]
 }
 
 // names returns the names of the groups that the selected pod is in.
@@ -156,7 +158,22 @@ func (u *cachedUsage) find(key string) int {
 	return slices.IndexFunc(u.groups, func(g usedGroup) bool { return g.key == key })
 }
 
-// selectors returns the selectors of the rule's peers that are pods.
+// subject returns the group of the policy's own pods, or nil if the policy applies to no pod.
+func (u *cachedUsage) subject() *usedGroup {
+	if len(u.groups) == 0 {
+		return nil
+	}
+
+	return &u.groups[0]
+}
+
+// hasSame reports whether the usage has the group, with the same purposes.
+func (u *cachedUsage) hasSame(g usedGroup) bool {
+	i := u.find(g.key)
+	return i >= 0 && u.groups[i].sides == g.sides && u.groups[i].isSubject == g.isSubject
+}
+
+// selectors returns the selectors of the rule's peers. Peers that are blocks of addresses have none.
 func (r rule) selectors() []selector {
 	var out []selector
 
@@ -189,11 +206,11 @@ type namedPort struct {
 // namedPorts returns the rule's named ports, each with the pods that have the port: the policy's
 // own pods for ingress, the peers for egress.
 func (r rule) namedPorts(subject selector) []namedPort {
-	owners := []selector{subject} // of the ports
+	havingPort := []selector{subject}
 	if r.side == egressSide {
-		owners = r.selectors()
-		if len(r.from) == 0 { // all pods
-			owners = []selector{{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
+		havingPort = r.selectors()
+		if len(r.from) == 0 { // all pods of all namespaces
+			havingPort = []selector{{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
 		}
 	}
 
@@ -205,7 +222,7 @@ func (r rule) namedPorts(subject selector) []namedPort {
 			continue
 		}
 
-		for _, s := range owners {
+		for _, s := range havingPort {
 			policy := r.policy.Namespace + "/" + r.policy.Name
 			out = append(out, namedPort{s, policy, portProtocol(port), port.Port.StrVal})
 		}
@@ -214,7 +231,7 @@ func (r rule) namedPorts(subject selector) []namedPort {
 	return out
 }
 
-// canonicalText is equal for named ports of a policy that have the same groups.
+// canonicalText returns a text that is equal for named ports of a policy that have the same groups.
 func (n namedPort) canonicalText() string {
 	return n.selector.canonicalText() + ", port " + n.protocol + " " + n.name
 }
