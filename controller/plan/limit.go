@@ -8,9 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Bounds on what one object can request, so that planning it does not delay other objects for long.
-// The part that exceeds a bound is left out and named in an Unserved: it fails closed.
-// docs/networkpolicy.md and docs/services.md list the bounds.
+// Bounds on what one object, or the policies of a namespace, can request, so that planning it does
+// not delay other objects for long. The part that exceeds a bound is left out and named in an
+// Unserved: it fails closed. docs/networkpolicy.md and docs/services.md list the bounds. Bounds on
+// memberships in port groups are in policyscope.go, those of package service in its bound.go.
 const (
 	maxRulePrefixes   = 4096     // of a rule's blocks after removing their exceptions
 	maxPolicyPrefixes = 16384    // of all rules
@@ -24,7 +25,7 @@ const (
 	maxServiceBytes   = 16 << 20 // bytes of all VIPs and backends of a Service's load balancers
 )
 
-// selectorTerms returns the number of terms that a pod is compared with.
+// selectorTerms returns the number of terms that labels are compared with.
 func selectorTerms(s *metav1.LabelSelector) int {
 	if s == nil {
 		return 0
@@ -43,27 +44,36 @@ func podSelectorExceeds(p *networkingv1.NetworkPolicy) bool {
 	return selectorTerms(&p.Spec.PodSelector) > maxSelectorTerms
 }
 
-// remainingLimits holds what remains of a policy's bounds while its rules are counted.
-type remainingLimits struct{ rules, selectors, terms, named int }
+// remainingLimits holds what remains of a policy's bounds while rulesOf counts its rules.
+type remainingLimits struct {
+	rules      int // of maxRules
+	selectors  int // of maxSelectors
+	terms      int // of maxSelectorTerms
+	namedPorts int // of maxNamedPorts
+}
 
+// newRemainingLimits returns the limits for the rules. The policy's own selector is subtracted.
 func newRemainingLimits(p *networkingv1.NetworkPolicy) remainingLimits {
-	terms := maxSelectorTerms - selectorTerms(&p.Spec.PodSelector)
-
-	return remainingLimits{maxRules, maxSelectors, terms, maxNamedPorts}
+	return remainingLimits{
+		rules:      maxRules,
+		selectors:  maxSelectors,
+		terms:      maxSelectorTerms - selectorTerms(&p.Spec.PodSelector),
+		namedPorts: maxNamedPorts,
+	}
 }
 
 // takeRule subtracts the rule from the limits, and marks its peers and ports that exceed them. It
 // returns false if the rule itself exceeds them.
-func (b *remainingLimits) takeRule(r *rule) bool {
-	if b.rules--; b.rules < 0 {
+func (l *remainingLimits) takeRule(r *rule) bool {
+	if l.rules--; l.rules < 0 {
 		return false
 	}
 
-	selectors := b.takePeers(r)
+	selectors := l.takePeers(r)
 
 	// A named port counts once for each selector of the pods that have it. For ingress, that is the
 	// policy's own selector. For egress, it is each peer, or the selector of all pods.
-	if r.side == ingressSide || len(r.from) == 0 {
+	if r.side == ingressSide || len(r.peers) == 0 {
 		selectors = 1
 	}
 
@@ -73,12 +83,12 @@ func (b *remainingLimits) takeRule(r *rule) bool {
 			cost = selectors
 		}
 
-		if i >= maxRulePorts || b.named < cost {
+		if i >= maxRulePorts || l.namedPorts < cost {
 			r.excessPorts = markIndex(r.excessPorts, i, len(r.ports))
 			continue
 		}
 
-		b.named -= cost
+		l.namedPorts -= cost
 	}
 
 	return true
@@ -86,20 +96,20 @@ func (b *remainingLimits) takeRule(r *rule) bool {
 
 // takePeers subtracts the selectors of the rule's peers. It returns the number of those that do not
 // exceed the limits.
-func (b *remainingLimits) takePeers(r *rule) (selectors int) {
-	for i, peer := range r.from {
+func (l *remainingLimits) takePeers(r *rule) (selectors int) {
+	for i, peer := range r.peers {
 		if !selectsPods(peer) {
 			continue
 		}
 
 		terms := selectorTerms(peer.NamespaceSelector) + selectorTerms(peer.PodSelector)
-		if b.selectors == 0 || b.terms < terms {
-			r.excessPeers = markIndex(r.excessPeers, i, len(r.from))
+		if l.selectors == 0 || l.terms < terms {
+			r.excessPeers = markIndex(r.excessPeers, i, len(r.peers))
 			continue
 		}
 
-		b.selectors--
-		b.terms -= terms
+		l.selectors--
+		l.terms -= terms
 		selectors++
 	}
 
@@ -127,15 +137,15 @@ func addExceededFlows(flows perSide[int], states perSide[directionState], wrong 
 		case directionIdle, directionServed:
 		case exceedsDirectionLimit:
 			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction",
-				d.rules, n, maxDirectionFlows)
+				d.rulesField, n, maxDirectionFlows)
 		case exceedsNamespaceLimit:
 			// The text has no sum of the namespace: a change of one policy would change the Events
 			// of all younger ones that are closed.
 			wrong.add("spec.%s: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than %d flows of each node: the policy allows nothing in this direction",
-				d.rules, n, maxNamespaceFlows)
+				d.rulesField, n, maxNamespaceFlows)
 		case exceedsMembershipLimits:
 			wrong.add("spec.%s: with the selectors of its rules the policies of the namespace, oldest first, would have more than %d selectors for pods of another namespace, %d for its own, or %d memberships of pods: the policy allows nothing in this direction",
-				d.rules, maxForeignGroups, maxOwnGroups, maxMemberships)
+				d.rulesField, maxForeignGroups, maxOwnGroups, maxMemberships)
 		}
 	}
 }
@@ -168,31 +178,12 @@ func addExceededLimits(p *networkingv1.NetworkPolicy, rules []rule, wrong *short
 	for _, r := range rules {
 		if r.excessPeers != nil {
 			wrong.add("spec.%s[%d].%s[%d] and maybe others: the policy has at most %d selectors with %d labels, requirements and values",
-				r.rules, r.index, r.peers, slices.Index(r.excessPeers, true), maxSelectors, maxSelectorTerms)
+				r.rulesField, r.index, r.peersField, slices.Index(r.excessPeers, true), maxSelectors, maxSelectorTerms)
 		}
 
 		if r.excessPorts != nil {
 			wrong.add("spec.%s[%d].ports[%d] and maybe others: a rule has at most %d ports, a policy %d with names, counted for each selector",
-				r.rules, r.index, slices.Index(r.excessPorts, true), maxRulePorts, maxNamedPorts)
+				r.rulesField, r.index, slices.Index(r.excessPorts, true), maxRulePorts, maxNamedPorts)
 		}
 	}
-}
-
-// Size returns the number of bytes in those columns that grow with an object: matches, VIPs and
-// backends.
-func Size(rows []Row) int {
-	n := 0
-
-	for _, r := range rows {
-		switch r := r.(type) {
-		case ACL:
-			n += len(r.Match)
-		case LoadBalancer:
-			for v, b := range r.VIPs {
-				n += len(v) + len(b)
-			}
-		}
-	}
-
-	return n
 }

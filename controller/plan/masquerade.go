@@ -27,11 +27,11 @@ func (n node) masqueradeACL() Row {
 		Switch:    nodeSwitch(n.name),
 		Rule:      "masquerade",
 		Label:     aclLabel("masquerade", n.name),
-		Direction: out.lport,
+		Direction: out.aclDirection,
 		Priority:  masqueradePriority,
 		Match: fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)",
 			masquerade.Of(true).Subnet, masquerade.Of(false).Subnet),
 		Action:  "drop",
-		Options: out.options,
+		Options: out.aclOptions,
 	}
 }

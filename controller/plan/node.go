@@ -281,13 +281,13 @@ func (n node) nodeACL() Row {
 		sources[a.Is4()] = append(sources[a.Is4()], a.String())
 	}
 
-	in := rule{direction: ingress()}
+	in := ingress()
 
 	return ACL{
 		Switch:    nodeSwitch(n.name),
 		Rule:      "node",
 		Label:     aclLabel("node", n.name),
-		Direction: in.lport,
+		Direction: in.aclDirection,
 		Priority:  allowPriority,
 		Match:     disjunction(in.setMatch("ip4", sources[true]), in.setMatch("ip6", sources[false])),
 		Action:    "allow-related",

@@ -9,11 +9,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// allowPriority is the priority of ACLs that allow traffic. denyPriority is that of ACLs that drop
-// the rest. Both values are those of ovn-kubernetes.
+// Priorities of the ACLs of policies. Both are those of ovn-kubernetes.
 const (
-	allowPriority = 1001
-	denyPriority  = 1000
+	allowPriority = 1001 // allows traffic
+	denyPriority  = 1000 // drops the rest (selectorRows)
 )
 
 // policyRows returns the ACLs that allow what the policy's rules allow: one for each family and
@@ -39,7 +38,7 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 
 	// All matches are made first, so that wrong is complete if the policy applies to no pod.
 	remainingPrefixes := maxPolicyPrefixes
-	matches := make([]match, 0, len(rules))
+	matches := make([]match, 0, len(rules)) // by the index in rules
 
 	for _, r := range rules {
 		matches = append(matches, r.match(&wrong, &remainingPrefixes))
@@ -59,7 +58,7 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 
 	for i, r := range rules {
 		if states[r.side] != directionServed {
-			continue // portGroups leaves out the groups, too
+			continue // the groups of these rules do not exist either (usedGroup.existsWith)
 		}
 
 		acls, groups := c.ruleRows(u.subject, r, matches[i])
@@ -77,28 +76,39 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 	return uniqueRows(rows), newUnserved(wrong...)
 }
 
-// direction describes one of the two directions of policies in OVN's terms. They are seen from the
-// switch: a packet to a pod leaves the switch by the pod's port.
+// The two directions of policies, as indexes of a perSide.
+const (
+	ingressSide = iota
+	egressSide
+	sides
+)
+
+// perSide has a value for each direction.
+type perSide[T any] [sides]T
+
+// direction describes one of the two directions of policies in terms of Kubernetes and of OVN. OVN
+// sees them from the switch: a packet to a pod leaves the switch by the pod's port (outport).
 type direction struct {
-	name    string            // as in policyTypes
-	side    int               // of a perSide
-	rules   string            // the policy's field with the rules, for errors
-	peers   string            // a rule's field with the peers, for errors
-	lport   string            // ACLs: the direction
-	options map[string]string // ACLs
-	self    string            // matches: the field with the pod's port
-	peer    string            // matches: whether the peer is the source or the destination
+	name         string // as in policyTypes
+	side         int    // ingressSide or egressSide
+	rulesField   string // of a policy, for errors
+	peersField   string // of a rule, for errors
+	aclDirection string // ACL.direction
+	aclOptions   map[string]string
+	self         string // in matches: the field with the port of the policy's pod
+	peer         string // in matches: "src" or "dst", the end that is the peer
 }
 
+// ingress is evaluated at the port of the receiving pod.
 func ingress() direction {
 	return direction{
-		name:  "Ingress",
-		side:  ingressSide,
-		rules: "ingress",
-		peers: "from",
-		lport: "to-lport",
-		self:  "outport",
-		peer:  "src",
+		name:         "Ingress",
+		side:         ingressSide,
+		rulesField:   "ingress",
+		peersField:   "from",
+		aclDirection: "to-lport",
+		self:         "outport",
+		peer:         "src",
 	}
 }
 
@@ -106,14 +116,14 @@ func ingress() direction {
 // of a connection. To allow a Service, a policy allows its pods.
 func egress() direction {
 	return direction{
-		name:    "Egress",
-		side:    egressSide,
-		rules:   "egress",
-		peers:   "to",
-		lport:   "from-lport",
-		self:    "inport",
-		peer:    "dst",
-		options: map[string]string{"apply-after-lb": "true"},
+		name:         "Egress",
+		side:         egressSide,
+		rulesField:   "egress",
+		peersField:   "to",
+		aclDirection: "from-lport",
+		aclOptions:   map[string]string{"apply-after-lb": "true"},
+		self:         "inport",
+		peer:         "dst",
 	}
 }
 
@@ -121,10 +131,11 @@ func egress() direction {
 type rule struct {
 	direction
 	policy *networkingv1.NetworkPolicy
-	index  int
-	from   []networkingv1.NetworkPolicyPeer // "to", for egress
-	ports  []networkingv1.NetworkPolicyPort
-	// Peers and ports that exceed the policy's bounds; they allow no traffic. Nil: there are none.
+	index  int                              // in the policy's list of this direction
+	peers  []networkingv1.NetworkPolicyPeer // empty: all
+	ports  []networkingv1.NetworkPolicyPort // empty: all
+	// Marks of the peers and ports that exceed the policy's bounds, by index; they allow no traffic.
+	// Nil: all are within the bounds.
 	excessPeers, excessPorts []bool
 }
 
@@ -157,28 +168,31 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 	isolatesIngress, isolatesEgress := isolates(p)
 	if isolatesIngress {
 		for i, r := range p.Spec.Ingress {
-			add(rule{direction: ingress(), policy: p, index: i, from: r.From, ports: r.Ports})
+			add(rule{direction: ingress(), policy: p, index: i, peers: r.From, ports: r.Ports})
 		}
 	}
 
 	if isolatesEgress {
 		for i, r := range p.Spec.Egress {
-			add(rule{direction: egress(), policy: p, index: i, from: r.To, ports: r.Ports})
+			add(rule{direction: egress(), policy: p, index: i, peers: r.To, ports: r.Ports})
 		}
 	}
 
 	return out
 }
 
-// ruleRows returns the ACLs of a rule: one for each family and protocol that it names, and for its
-// named ports one ACL and one port group for each port number. Pods refer to the port groups.
+// ruleRows returns the rows of a rule, given its match:
+//   - one ACL for each pair of a family of its peers and a protocol of its ports;
+//   - for each number of its named ports, a port group of the pods that have the number, and an ACL for
+//     each family of its peers. For ingress, the ACL applies to this group. For egress, its peers are
+//     this group.
 func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, groups []PortGroup) {
 	if m.noPeer {
 		return nil, nil
 	}
 
 	group := subject.group()
-	addACLs := func(id, podGroup string, peers, ports []term) {
+	addACLs := func(id, podGroup string, peers, ports []term) { // that apply to the pods of podGroup
 		for _, peer := range orAll(peers) {
 			for _, port := range orAll(ports) {
 				if peer.text == "" && port.text == "" {
@@ -188,11 +202,11 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 				acls = append(acls, ACL{
 					Group:     group,
 					Rule:      strings.Join(strings.Fields(id+" "+peer.name+" "+port.name), " "),
-					Direction: r.lport,
+					Direction: r.aclDirection,
 					Priority:  allowPriority,
 					Match:     conjunction(r.self+" == @"+podGroup, peer.text, port.text),
 					Action:    "allow-related",
-					Options:   r.options,
+					Options:   r.aclOptions,
 				})
 			}
 		}
@@ -211,7 +225,7 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, group
 				ExternalIDs: map[string]string{"pods": named.canonicalText() + " " + strconv.Itoa(number)},
 			})
 
-			podGroup := group // the pods to which the ACL applies
+			podGroup := group
 			if r.side == ingressSide {
 				podGroup = numberGroup
 			}
@@ -234,7 +248,7 @@ func (r rule) namedPeers(m match, group string) []term {
 	return r.groupTerms(group)
 }
 
-// uniqueRows removes duplicates: two ports of a rule may have the same name.
+// uniqueRows removes rows with the same ID: two ports of a rule may have the same name.
 func uniqueRows(rows []Row) []Row {
 	seen := map[string]bool{}
 

@@ -9,7 +9,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-
 // policyChanged is the change function (entry.changed) of policies. It adds the owners that a change
 // of a policy's spec may affect:
 //   - the policy, and others of its namespace that a budget opens or closes because of it;
@@ -137,4 +136,3 @@ func (c *Cluster) addPolicies(keys keySet, namespace string) {
 		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(subject.key))
 	}
 }
-

@@ -8,9 +8,13 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// The flows that ovn-controller makes of a policy's ACLs, in each direction:
+// The cost of a policy is the number of flows that ovn-controller makes of its ACLs on each node. In
+// each direction it is the sum over all ACLs of
 //
-//	Σ over ACLs: 2 × families × values
+//	2 × families × values
+//
+// For example, an ACL with 100 IPv4 prefixes and 2 ports has 100 + 2 + 1 values, and costs 206 flows.
+// The rules are:
 //
 //   - northd makes two logical flows of an ACL that allows related packets: one for new connections,
 //     one for established ones.
@@ -19,38 +23,29 @@ import (
 //     an ACL has several addresses and several ports, OVN makes a conjunction of the two fields, so
 //     they add up, too, and the conjunction is one more flow. A single value of a field is in each
 //     flow of the other one.
-//   - A named port has an ACL for each number that pods have for it.
+//   - A named port has ACLs for each number that pods have for it.
 //
 // A selector counts as one address of each family and the policy's own pods as one pod, because no
 // policy decides how many pods exist. TestPolicyCost in controller/nb compares the sum with the
 // flows of a real ovn-controller. OVN leaves out a value that is part of another one, for example
 // 10.1.0.0/16 beside 10.0.0.0/8, so the sum may be higher than the number of flows.
 
-// flowsPerMatch is the number of logical flows that northd makes of an ACL.
+// flowsPerMatch is the number of logical flows that northd makes of an ACL: one for new connections,
+// and one for established ones.
 const flowsPerMatch = 2
-
-// The sides of a perSide.
-const (
-	ingressSide = iota
-	egressSide
-	sides
-)
-
-// perSide has a value for each direction.
-type perSide[T any] [sides]T
 
 // policyCost is the cost of one version of a policy.
 type policyCost struct {
 	fixed perSide[int] // all flows except those of named ports
-	named []namedCost
+	named []namedCost  // each named port of each rule
 }
 
-// namedCost is the cost of a named port in one rule.
+// namedCost is the cost of a named port in one rule: flows for each of the numbers.
 type namedCost struct {
 	namedPort
 	side    int
-	flows   int   // of each number
-	numbers []int // sorted
+	flows   int
+	numbers []int // that pods have for the port now, sorted
 }
 
 // costOf returns the cost of a policy, which may be nil. Its named ports have no numbers yet, see
@@ -94,13 +89,14 @@ func costOf(p *networkingv1.NetworkPolicy) policyCost {
 	return cost
 }
 
-// aclFlows returns the flows of the ACLs of a rule, one ACL for each pair of a peer and a port.
+// aclFlows returns the flows of the ACLs of a rule, one ACL for each pair of a peer and a port (see
+// ruleRows).
 func aclFlows(peers, ports []term) int {
 	n := 0
 
 	for _, peer := range orAll(peers) {
 		families := 1
-		if peer.text == "" {
+		if peer.text == "" { // the ACL compares no address
 			families = 2
 		}
 
@@ -161,10 +157,13 @@ func (cost policyCost) updateNumbers(c *Cluster, pod *corev1.Pod) {
 }
 
 // rangeMasks returns the number of masked values to which OVN expands the comparison first <= x <=
-// last. It is not the smallest possible number: OVN makes a value of first itself and one of each
-// of its zero bits for first <= x, one of last itself and one of each of its one bits for x <=
-// last, and combines the values that overlap. Bits above the highest one in which first and last
-// differ have none. OVN drops the comparison x <= 65535, which is always true.
+// last (expr_simplify_relational and crush_cmps in lib/expr.c). OVN makes for
+//   - first <= x: a value of first itself, and one of each zero bit of first;
+//   - x <= last: a value of last itself, and one of each one bit of last. OVN drops x <= 65535, which is
+//     always true.
+//
+// It then combines the values of both comparisons that overlap: those of the bits below the highest
+// one in which first and last differ. A smaller number of masks may be possible.
 func rangeMasks(first, last int32) int {
 	const all = 1<<16 - 1
 
@@ -176,13 +175,13 @@ func rangeMasks(first, last int32) int {
 		return 1 + bits.OnesCount16(^a)
 	}
 
-	below := uint16(1)<<(bits.Len16(a^b)-1) - 1
+	below := uint16(1)<<(bits.Len16(a^b)-1) - 1 // mask of these bits
 
 	return 1 + bits.OnesCount16(^a&below) + 1 + bits.OnesCount16(b&below)
 }
 
 // PolicyFlows returns the flows that the rules of a policy cost each node, also if they exceed a
-// bound.
+// bound. It returns 0 for a policy that does not exist or applies to no pod.
 func (c *Cluster) PolicyFlows(namespace, name string) (ingress, egress int) {
 	cost := costOf(get[networkingv1.NetworkPolicy](c, PolicyKey(namespace, name)))
 	cost.readNumbers(c)

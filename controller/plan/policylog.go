@@ -58,8 +58,9 @@ func (a ACL) logged(severity string) ACL {
 	return a
 }
 
-// aclLabel returns the name of an ACL in the log, in the format of ovn-kubernetes:
-// NP:<namespace>:<policy>:<direction>:<rule>. A denial has no policy and rule.
+// aclLabel returns the name of an ACL in the log. The format is that of ovn-kubernetes:
+// NP:<namespace>:<policy>:<direction>:<rule>. The ACLs that deny have no policy and no rule. Those of a
+// node's switch are NP:<name of the ACL>:<node>.
 func aclLabel(parts ...string) string {
 	const maxBytes = 63 // OVN's limit of ACL.name
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,26 +15,29 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// match is the match of a rule without its subject, in OVN's expressions. It has one term per
-// family and one per protocol, and each pair becomes an ACL. In a combined match like "(ip4.src ==
-// {…} || ip6.src == {…}) && (tcp.dst == {…} || udp.dst == {…})" ovn-controller makes a flow for
-// each combination of an address and a port: 500 prefixes with 64 port ranges are 660,000 flows and
-// 1.5 GB. Separate ACLs are some hundreds of conjunctive flows.
+// match has the peers and ports of a rule as terms of OVN's expression language (ovn-sb(5), column
+// match of Logical_Flow). It has one term per family of the peers and one per protocol of the ports,
+// and ruleRows makes an ACL of each pair.
+//
+// One ACL with a combined match, like "(ip4.src == {…} || ip6.src == {…}) && (tcp.dst == {…} ||
+// udp.dst == {…})", would be expensive: ovn-controller makes a flow for each combination of an address
+// and a port. 500 prefixes with 64 port ranges are 660,000 flows and 1.5 GB. Separate ACLs are some
+// hundreds of conjunctive flows.
 type match struct {
-	peers  []term // empty: all
-	noPeer bool   // no peer is valid
-	ports  []term // empty: all
-	noPort bool   // no port has a number
+	peers  []term // empty: all, unless noPeer is set
+	noPeer bool   // the rule has peers, but all are invalid or beyond the bounds: it allows nothing
+	ports  []term // empty: all, unless noPort is set
+	noPort bool   // the rule has ports, but all are named, invalid or beyond the bounds
 }
 
-// term is a comparison in one family or protocol. Its name distinguishes it from the other terms of
-// its rule.
+// term is a comparison in one family or protocol.
 type term struct {
-	name, text string
-	values     int // the masked values to which OVN expands the comparison (policycost.go)
+	name   string // "ip4", "ip6" or the protocol; part of the ACL's ID
+	text   string // "": compares nothing
+	values int    // the masked values to which OVN expands the comparison (policycost.go)
 }
 
-// orAll returns the terms, or an empty one if there are none.
+// orAll returns the terms, or one that compares nothing if there are none.
 func orAll(terms []term) []term {
 	if len(terms) == 0 {
 		return []term{{values: 1}}
@@ -57,7 +61,7 @@ func (r rule) match(wrong *shortfall, remainingPrefixes *int) match {
 // address sets of the groups and the prefixes of all blocks. noPeer is set if the rule has peers,
 // but no valid one.
 func (r rule) peerTerms(wrong *shortfall, remainingPrefixes *int) (terms []term, noPeer bool) {
-	if len(r.from) == 0 {
+	if len(r.peers) == 0 {
 		return nil, false
 	}
 
@@ -65,12 +69,12 @@ func (r rule) peerTerms(wrong *shortfall, remainingPrefixes *int) (terms []term,
 
 	ruleRemaining := maxRulePrefixes
 
-	for i, peer := range r.from {
+	for i, peer := range r.peers {
 		if isMarked(r.excessPeers, i) {
 			continue
 		}
 
-		field := fmt.Sprintf("spec.%s[%d].%s[%d]", r.rules, r.index, r.peers, i)
+		field := fmt.Sprintf("spec.%s[%d].%s[%d]", r.rulesField, r.index, r.peersField, i)
 
 		switch {
 		case selectsPods(peer):
@@ -109,22 +113,22 @@ func (r rule) peerTerms(wrong *shortfall, remainingPrefixes *int) (terms []term,
 }
 
 // groupTerms returns terms that match if the peer is in the port group.
-func (r rule) groupTerms(group string) []term {
-	return r.familyTerms([]string{"$" + group + "_ip4"}, []string{"$" + group + "_ip6"})
+func (d direction) groupTerms(group string) []term {
+	return d.familyTerms([]string{"$" + group + "_ip4"}, []string{"$" + group + "_ip6"})
 }
 
 // familyTerms returns a term for each family with values.
-func (r rule) familyTerms(v4, v6 []string) []term {
-	terms := []term{r.setTerm("ip4", v4), r.setTerm("ip6", v6)}
+func (d direction) familyTerms(v4, v6 []string) []term {
+	terms := []term{d.setTerm("ip4", v4), d.setTerm("ip6", v6)}
 	return slices.DeleteFunc(terms, func(t term) bool { return t.text == "" })
 }
 
 // setMatch returns the text of setTerm.
-func (r rule) setMatch(family string, set []string) string { return r.setTerm(family, set).text }
+func (d direction) setMatch(family string, set []string) string { return d.setTerm(family, set).text }
 
 // setTerm returns the comparison of the peer's address with a set of addresses, prefixes and names
-// of address sets. Its text is "" for an empty set. It sorts the set.
-func (r rule) setTerm(family string, set []string) term {
+// of address sets ($name). Its text is "" for an empty set. It sorts the set.
+func (d direction) setTerm(family string, set []string) term {
 	slices.Sort(set)
 	set = slices.Compact(set)
 
@@ -136,17 +140,18 @@ func (r rule) setTerm(family string, set []string) term {
 	case slices.Contains(set, "0.0.0.0/0") || slices.Contains(set, "::/0"):
 		out.text = family
 	case len(set) == 1:
-		out.text = family + "." + r.peer + " == " + set[0]
+		out.text = family + "." + d.peer + " == " + set[0]
 	default:
-		out.text = family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}"
+		out.text = family + "." + d.peer + " == {" + strings.Join(set, ", ") + "}"
 		out.values = len(set)
 	}
 
 	return out
 }
 
-// blockPrefixes returns the block without its exceptions, as at most limit prefixes. OVN would
-// expand a chain of "!=" to the product of all exceptions' bits.
+// blockPrefixes returns the block without its exceptions, as at most limit prefixes. It does not
+// leave the exceptions to OVN, which would expand a chain of "!=" to the product of all exceptions'
+// bits.
 func blockPrefixes(b *networkingv1.IPBlock, limit int) ([]netip.Prefix, error) {
 	cidr, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
@@ -184,7 +189,7 @@ func (r rule) portTerms(wrong *shortfall) (terms []term, noPort bool) {
 		return nil, false
 	}
 
-	// All by protocol.
+	// All by protocol: single ports, whether all ports are allowed, and ranges.
 	single, whole := map[string][]int{}, map[string]bool{}
 	ranges := map[string]map[string]int{"tcp": {}, "udp": {}, "sctp": {}} // comparison → its masks
 
@@ -195,7 +200,7 @@ func (r rule) portTerms(wrong *shortfall) (terms []term, noPort bool) {
 
 		proto := portProtocol(port)
 		if err := checkPort(port); err != nil {
-			wrong.add("spec.%s[%d].ports[%d].%v", r.rules, r.index, i, err)
+			wrong.add("spec.%s[%d].ports[%d].%v", r.rulesField, r.index, i, err)
 			continue
 		}
 
@@ -223,8 +228,8 @@ func (r rule) portTerms(wrong *shortfall) (terms []term, noPort bool) {
 	return terms, len(terms) == 0
 }
 
-// portTerm returns the comparison with single ports and with ranges, which have the number of their
-// masks.
+// portTerm returns the comparison with single ports and with ranges. ranges maps the comparison of
+// each range to the number of its masks.
 func portTerm(proto string, single []int, ranges map[string]int) term {
 	slices.Sort(single)
 	single = slices.Compact(single)
@@ -244,16 +249,21 @@ func portTerm(proto string, single []int, ranges map[string]int) term {
 	return term{name: proto, text: disjunction(comparisons...), values: values}
 }
 
-// numberSet returns one number as it is, and several as a set of OVN's expressions.
+// numberSet returns the numbers in OVN's expression language: "80" or "{80, 443}".
 func numberSet(numbers []int) string {
-	if len(numbers) == 1 {
-		return fmt.Sprint(numbers[0])
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = strconv.Itoa(n)
 	}
 
-	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ", "), "[]") + "}"
+	if len(texts) == 1 {
+		return texts[0]
+	}
+
+	return "{" + strings.Join(texts, ", ") + "}"
 }
 
-// portProtocol returns the port's protocol in OVN's spelling.
+// portProtocol returns the port's protocol in OVN's spelling. The default is TCP.
 func portProtocol(p networkingv1.NetworkPolicyPort) string {
 	if p.Protocol == nil {
 		return "tcp"
@@ -262,7 +272,7 @@ func portProtocol(p networkingv1.NetworkPolicyPort) string {
 	return strings.ToLower(string(services.Protocol(*p.Protocol)))
 }
 
-// checkPort returns the error of a malformed port of a rule.
+// checkPort returns the error of a malformed port of a rule, or nil.
 func checkPort(p networkingv1.NetworkPolicyPort) error {
 	if p.Protocol != nil {
 		switch *p.Protocol {

@@ -177,7 +177,7 @@ func (u *cachedUsage) hasSame(g usedGroup) bool {
 func (r rule) selectors() []selector {
 	var out []selector
 
-	for i, peer := range r.from {
+	for i, peer := range r.peers {
 		if !selectsPods(peer) || isMarked(r.excessPeers, i) {
 			continue
 		}
@@ -209,7 +209,7 @@ func (r rule) namedPorts(subject selector) []namedPort {
 	havingPort := []selector{subject}
 	if r.side == egressSide {
 		havingPort = r.selectors()
-		if len(r.from) == 0 { // all pods of all namespaces
+		if len(r.peers) == 0 { // all pods of all namespaces
 			havingPort = []selector{{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
 		}
 	}

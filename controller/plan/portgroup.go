@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selectorRows returns the port group of the pods that a selector selects. It exists while these
-// pods are the subject of a policy, or while the selector is in a rule of a direction that is
-// served. If these pods are the subject of a policy, the rows include the ACLs that drop all
-// connections that no policy allows.
+// selectorRows returns the port group of the pods that a selector selects. Policies with the same
+// selector share it. It exists while these pods are the subject of a policy, or while the selector is
+// in a rule of a direction that is served. If these pods are the subject of a policy, the rows
+// include the ACLs that drop all connections that no policy allows.
 func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	var (
 		found                           *selector
-		isolatesIngress, isolatesEgress bool
+		isolatesIngress, isolatesEgress bool // by any policy
 	)
 
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
@@ -54,11 +54,11 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 				Group:     key.Name,
 				Rule:      "deny",
 				Label:     aclLabel(found.namespace, d.name),
-				Direction: d.lport,
+				Direction: d.aclDirection,
 				Priority:  denyPriority,
 				Match:     conjunction(d.self+" == @"+key.Name, "ip"),
 				Action:    "drop",
-				Options:   d.options,
+				Options:   d.aclOptions,
 			}.logged(logging.Deny))
 		}
 	}
@@ -67,10 +67,11 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 }
 
 // portGroups returns the names of the port groups of the pod's port, sorted, and those of them that
-// do not isolate the pod. There may be thousands of policies, so only those that may select the pod
-// are checked. Groups that no served direction of a policy refers to do not exist.
+// only allow traffic (LogicalSwitchPort.Access). There may be thousands of policies, so only those
+// that may select the pod are checked.
 func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
-	namespace, isolating := c.Namespace(pod.Namespace), map[string]bool{} // by name
+	namespace := c.Namespace(pod.Namespace)
+	isolating := map[string]bool{} // groups of policies' own pods, by name
 
 	for _, p := range c.candidatePolicies(pod, namespace) {
 		used, served := c.usages.of(p), c.budgets.served(c, p)
@@ -99,7 +100,8 @@ func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
 	return groups, access
 }
 
-// candidatePolicies returns the policies that may select the pod, without duplicates.
+// candidatePolicies returns the policies with a selector that may match the pod, of their own pods or
+// of peers, without duplicates. namespace is the pod's, or nil.
 func (c *Cluster) candidatePolicies(pod *corev1.Pod, namespace *corev1.Namespace) []*networkingv1.NetworkPolicy {
 	values := []string{inNamespace(pod.Namespace), anyPod}
 	if namespace != nil {
@@ -123,18 +125,28 @@ func (c *Cluster) candidatePolicies(pod *corev1.Pod, namespace *corev1.Namespace
 	return out
 }
 
-// Values of ByPods are requirements that a pod meets or not. Those of labels are
-// "pod KEY", "pod KEY=VALUE", and the same for the labels of the pod's namespace.
+// ByPods is the index that finds the policies of a pod without a look at all policies. Its values are
+// requirements, which a pod meets or not:
+//
+//	in NAMESPACE           the pod is in this namespace
+//	pod KEY                the pod has the label
+//	pod KEY=VALUE          the pod has the label with this value
+//	namespace KEY          the pod's namespace has the label
+//	namespace KEY=VALUE    the pod's namespace has the label with this value
+//	any                    every pod meets it
+//
+// PodsOf returns a policy's values such that every pod which it selects meets at least one of them.
+// candidatePolicies looks up all values that a pod meets.
 const (
-	anyPod          = "any" // every pod meets it
+	anyPod          = "any"
 	podLabels       = "pod"
 	namespaceLabels = "namespace"
 )
 
-// inNamespace returns the value of ByPods that the namespace's pods meet.
+// inNamespace returns the requirement that the namespace's pods meet.
 func inNamespace(namespace string) string { return "in " + namespace }
 
-// labelValues returns the values of ByPods that labels meet. of is podLabels or namespaceLabels.
+// labelValues returns the requirements that labels meet. of is podLabels or namespaceLabels.
 func labelValues(of string, labels map[string]string) []string {
 	out := make([]string, 0, 2*len(labels))
 	for k, v := range labels {
@@ -144,8 +156,8 @@ func labelValues(of string, labels map[string]string) []string {
 	return out
 }
 
-// PodsOf is the index function for ByPods. For each selector of a policy it returns one requirement
-// that every selected pod meets, the narrowest that is cheap to find.
+// PodsOf is the index function of policies for ByPods. It returns the requirements of all selectors
+// of a policy: of its own pods, of its peers, and of pods with named ports.
 func PodsOf(obj any) ([]string, error) {
 	p, _ := obj.(*networkingv1.NetworkPolicy)
 
@@ -156,11 +168,11 @@ func PodsOf(obj any) ([]string, error) {
 
 	var out []string
 	for _, s := range u.selectors() {
-		out = append(out, s.requirement()...)
+		out = append(out, s.requirements()...)
 	}
 
 	for _, n := range slices.Concat(u.named[ingressSide], u.named[egressSide]) {
-		out = append(out, n.requirement()...)
+		out = append(out, n.requirements()...)
 	}
 
 	slices.Sort(out)
@@ -168,28 +180,29 @@ func PodsOf(obj any) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// requirement returns values of ByPods of which every selected pod meets at least one.
-func (s selector) requirement() []string {
+// requirements returns the requirements of which every selected pod meets at least one. They are the
+// narrowest that are cheap to find.
+func (s selector) requirements() []string {
 	if s.namespaces == nil {
 		return []string{inNamespace(s.namespace)}
 	}
 
-	if r := labelRequirement(namespaceLabels, s.namespaces); r != nil {
+	if r := labelRequirements(namespaceLabels, s.namespaces); r != nil {
 		return r
 	}
 
-	if r := labelRequirement(podLabels, s.pods); r != nil {
+	if r := labelRequirements(podLabels, s.pods); r != nil {
 		return r
 	}
 
 	return []string{anyPod}
 }
 
-// labelRequirement returns values of ByPods of which labels that the selector selects meet at least
-// one, or nil if there are no such values.
-func labelRequirement(of string, s *metav1.LabelSelector) []string {
-	for _, k := range slices.Sorted(maps.Keys(s.MatchLabels)) {
-		return []string{of + " " + k + "=" + s.MatchLabels[k]} // any one of them suffices: the first
+// labelRequirements returns requirements of which labels that the selector selects meet at least one.
+// It returns nil if the selector has none, such as "NotIn" alone.
+func labelRequirements(of string, s *metav1.LabelSelector) []string {
+	if keys := slices.Sorted(maps.Keys(s.MatchLabels)); len(keys) > 0 {
+		return []string{of + " " + keys[0] + "=" + s.MatchLabels[keys[0]]} // any key would do
 	}
 
 	for _, e := range s.MatchExpressions {
@@ -209,8 +222,8 @@ func labelRequirement(of string, s *metav1.LabelSelector) []string {
 	return nil
 }
 
-// SelectorsOf is the index function for BySelector. It returns the names of the port groups that a
-// policy refers to and does not own.
+// SelectorsOf is the index function of policies for BySelector. It returns the names of the port
+// groups of a policy's selectors. Groups of named ports, which the policy owns, are not in the index.
 func SelectorsOf(obj any) ([]string, error) {
 	p, _ := obj.(*networkingv1.NetworkPolicy)
 
@@ -229,7 +242,7 @@ func SelectorsOf(obj any) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// selectorKeys returns the keys of all selectors of policies.
+// selectorKeys returns the keys of all selectors of policies, each once.
 func (c *Cluster) selectorKeys() []Key {
 	seen := map[string]bool{}
 

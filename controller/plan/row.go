@@ -234,6 +234,25 @@ func sortRows(rows []Row) []Row {
 	return rows
 }
 
+// Size returns the number of bytes in those columns that grow with an object: matches, VIPs and
+// backends.
+func Size(rows []Row) int {
+	n := 0
+
+	for _, r := range rows {
+		switch r := r.(type) {
+		case ACL:
+			n += len(r.Match)
+		case LoadBalancer:
+			for v, b := range r.VIPs {
+				n += len(v) + len(b)
+			}
+		}
+	}
+
+	return n
+}
+
 // Types returns a zero row of every type.
 func Types() []Row {
 	return []Row{

@@ -44,14 +44,14 @@ func (s selector) matches(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 	return namespace != nil && selects(s.namespaces, namespace.Labels) && selects(s.pods, pod.Labels)
 }
 
-// canonicalText is equal for selectors that select the same pods, as far as the selectors alone
-// show.
+// canonicalText returns a text that is equal for selectors that select the same pods, as far as the
+// selectors alone show. It identifies the selector's port group, and is in its external_ids.
 func (s selector) canonicalText() string {
 	return s.where() + ", pods " + canonicalLabels(s.pods)
 }
 
-// where is equal for selectors that select from the same namespaces, as far as the selectors alone
-// show.
+// where returns a text that is equal for selectors that select from the same namespaces, as far as
+// the selectors alone show.
 func (s selector) where() string {
 	if s.namespaces == nil {
 		return "namespace " + s.namespace
@@ -132,7 +132,7 @@ func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 	return true
 }
 
-// check returns the error of a malformed selector.
+// check returns the error of a malformed selector, or nil.
 func (s selector) check() error {
 	if s.namespaces != nil {
 		if err := checkLabels(s.namespaces); err != nil {
@@ -147,7 +147,7 @@ func (s selector) check() error {
 	return nil
 }
 
-// checkLabels returns the error of a malformed label selector.
+// checkLabels returns the error of a malformed label selector, or nil.
 func checkLabels(s *metav1.LabelSelector) error {
 	for i, e := range s.MatchExpressions {
 		switch e.Operator {

@@ -124,12 +124,12 @@ func (s *service) sourcesACL(g guardedPorts, family string, refused []string) Ro
 	slices.Sort(g.ports)
 	g.ports = slices.Compact(g.ports)
 	proto := strings.ToLower(string(g.proto))
-	to, from := rule{direction: egress()}, rule{direction: ingress()} // match destinations, and sources
+	to, from := egress(), ingress() // their matches compare destinations, and sources
 
 	return ACL{
 		Group:     clientsGroup,
 		Rule:      strings.Join([]string{s.Namespace, s.Name, family, proto, strconv.Itoa(g.ports[0])}, " "),
-		Direction: to.lport,
+		Direction: to.aclDirection,
 		Priority:  sourcesPriority,
 		Action:    "drop",
 		Match: conjunction(to.setMatch(family, g.addresses), proto+".dst == "+numberSet(g.ports),

@@ -47,17 +47,17 @@ func (n node) tunnelRows(cfg Config) []Row {
 		hosts[is4] = append(hosts[is4], "$"+tunnelHostSetName(is4))
 	}
 
-	out := rule{direction: egress()}
+	out := egress()
 	acl := func(name, v4, v6 string) Row {
 		return ACL{
 			Switch:    nodeSwitch(n.name),
 			Rule:      name,
 			Label:     aclLabel(name, n.name),
-			Direction: out.lport,
+			Direction: out.aclDirection,
 			Priority:  masqueradePriority,
 			Match:     conjunction(tunnelPackets(), disjunction(v4, v6)),
 			Action:    "drop",
-			Options:   out.options,
+			Options:   out.aclOptions,
 		}
 	}
 
