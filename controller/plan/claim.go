@@ -14,7 +14,11 @@ import (
 
 // arbiter decides which of the frontends that one owner claims it gets. Services claim external
 // addresses and node ports, pods claim host ports. A claim fails if the frontend is reserved for
-// the node or the control plane, or if another owner that precedes this one claims it, too.
+// the node or the control plane, or if another owner that precedes this one (services.Owner.Precedes)
+// claims it, too.
+//
+// The arbiter finds other claimants in the index ByFrontend. These are only candidates: whether they
+// claim the frontend also depends on the node that has its address, and on budgets (claims).
 type arbiter struct {
 	cluster   *Cluster
 	owner     services.Owner
@@ -62,10 +66,10 @@ func (a *arbiter) grant(proto corev1.Protocol, frontends []frontend) []frontend 
 }
 
 // contested reports whether one of the frontends of a port may be reserved, or claimed by a
-// preceding owner. If not, which is the common case, no frontend needs a search of its own.
+// preceding owner. If not, which is the common case, grant need not check each frontend.
 func (a *arbiter) contested(proto corev1.Protocol, frontends []frontend) bool {
-	// Thousands of frontends, one for each node, share at most two port numbers. The numbers are
-	// collected, and each is looked up once.
+	// There may be a frontend for each of thousands of nodes, but they share at most two port
+	// numbers. So the numbers are collected first, and each is looked up once.
 	var ports, nodePorts []uint16
 
 	for _, f := range frontends {
@@ -111,7 +115,8 @@ func appendNew(numbers []uint16, number uint16) []uint16 {
 	return append(numbers, number)
 }
 
-// precedingClaims reports whether an owner that precedes this one has the value in ByFrontend.
+// precedingClaims reports whether an owner that precedes this one may claim the port at the address,
+// which may be a placeholder.
 func (a *arbiter) precedingClaims(proto corev1.Protocol, address string, port uint16) bool {
 	return len(a.precedingClaimants(frontendValue(proto, address, port))) > 0
 }
@@ -128,6 +133,7 @@ func (a *arbiter) refusal(proto corev1.Protocol, f frontend) string {
 		node = a.nodes.byAddr[f.addr.Addr()]
 	}
 
+	// The frontend of a node port is always at a host's address.
 	isHost := func(addr netip.Addr) bool { return f.node != nil || a.nodes.isHost(addr) }
 	if services.Keeps(proto, f.addr, isHost) {
 		return "it is the node's own"
@@ -144,8 +150,8 @@ func (a *arbiter) refusal(proto corev1.Protocol, f frontend) string {
 	return ""
 }
 
-// holder returns the first of the preceding claimants that claim the frontend, if any. node is the
-// node that has the address, or nil.
+// holder returns the owner that gets the frontend instead: the first of the preceding claimants that
+// claim it, if any. node is the node that has the address, or nil.
 func (a *arbiter) holder(proto corev1.Protocol, addr netip.AddrPort, node *serviceNode) (claimant, bool) {
 	candidates := a.precedingClaimants(frontendValue(proto, addr.Addr().String(), addr.Port()))
 	if node != nil {
@@ -205,7 +211,8 @@ func (a *arbiter) claims(o claimant, proto corev1.Protocol, addr netip.AddrPort,
 	return a.serviceClaim(o.svc).has(proto, addr, node)
 }
 
-// serviceClaim lists the frontends that a Service claims. The zero value has none.
+// serviceClaim has the addresses and ports of the frontends that a Service claims. The zero value has
+// none.
 type serviceClaim struct {
 	external         map[netip.Addr]bool
 	ports            map[claimedPort]bool
@@ -261,7 +268,13 @@ func newServiceClaim(svc *services.Service) serviceClaim {
 // nil.
 func (s serviceClaim) has(proto corev1.Protocol, frontend netip.AddrPort, node *serviceNode) bool {
 	addr, number := frontend.Addr(), frontend.Port()
-	if hasFamily := addr.Is4() && s.hasIPv4 || !addr.Is4() && s.hasIPv6; !hasFamily {
+
+	hasFamily := s.hasIPv6
+	if addr.Is4() {
+		hasFamily = s.hasIPv4
+	}
+
+	if !hasFamily {
 		return false
 	}
 
@@ -272,7 +285,7 @@ func (s serviceClaim) has(proto corev1.Protocol, frontend netip.AddrPort, node *
 	return isExternal || isNodePort
 }
 
-// podClaim lists the host ports that a pod claims on its node. The zero value has none.
+// podClaim has the host ports that a pod claims on its node. The zero value has none.
 type podClaim struct {
 	pod   *services.Pod
 	ports map[claimedPort][]services.HostPort
@@ -319,13 +332,17 @@ func (p podClaim) has(proto corev1.Protocol, addr netip.AddrPort, node *serviceN
 		})
 }
 
-// ByFrontend is the index of Services and pods by the ports that they claim outside of the Service
-// network, and of Services by the external addresses that they claim.
+// ByFrontend is the index of the Services and pods that may claim a frontend. Its values are:
+//
+//	ADDRESS                   a Service has this external address
+//	PROTOCOL/ADDRESS/PORT     a Service has this port, and this external address
+//	PROTOCOL/external/PORT    a Service has this port, and an external address
+//	PROTOCOL/node/PORT        a Service has this node port, or a pod has this host port
 const ByFrontend = "front"
 
 // Placeholders for an address in a value of ByFrontend.
 const (
-	anyNode     = "node"     // a node port or a host port
+	anyNode     = "node"     // the address of a node, at a node port or a host port
 	anyExternal = "external" // any external address
 )
 

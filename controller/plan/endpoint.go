@@ -37,13 +37,14 @@ func (s *service) addReducedFamily(is4 bool) {
 		services.MaxFrontendBackends, family, services.MaxFrontendBackends)
 }
 
-// targets holds the endpoints of a Service's port and family, by the nodes whose clients use them.
+// targets has the endpoints of one port and family of a Service, and which of them the clients at
+// each node use. Texts are in the format of backends.
 type targets struct {
 	all      []services.Endpoint
-	allText  string // backends of all
-	byNode   map[*serviceNode][]services.Endpoint
-	hints    services.Hints
-	zoneText map[string]string // backends of hints.Zones
+	allText  string                               // backends of all
+	byNode   map[*serviceNode][]services.Endpoint // by the node that they are on
+	hints    services.Hints                       // topology hints of EndpointSlices
+	zoneText map[string]string                    // backends of hints.Zones
 
 	// Nodes with an endpoint at an address that their gateway router and their host have in common.
 	atSharedAddress map[*serviceNode]struct{}
@@ -51,6 +52,8 @@ type targets struct {
 	atHostAddress map[*serviceNode]struct{}
 }
 
+// newTargets returns the targets with the given endpoints. nodes may be empty if the Service does not
+// depend on nodes.
 func newTargets(all []services.Endpoint, nodes *serviceNodes) *targets {
 	t := &targets{
 		all:             all,
@@ -82,8 +85,10 @@ func newTargets(all []services.Endpoint, nodes *serviceNodes) *targets {
 	return t
 }
 
-// backendsFor returns the backends for clients of node n, at its switch or its router. n is nil for
-// clients at no particular node.
+// backendsFor returns the backends for clients of node n, at its switch or its router: the endpoints
+// on the node itself if only these are allowed, otherwise those that hints name for the node or its
+// zone, otherwise all. If n is nil, the clients are at no particular node. They use all endpoints, or
+// none if only those of their own node are allowed.
 func (t *targets) backendsFor(n *serviceNode, side lbSide) string {
 	// The node whose own address must be replaced, see backends.
 	var router *serviceNode
@@ -100,7 +105,7 @@ func (t *targets) backendsFor(n *serviceNode, side lbSide) string {
 		return t.allText
 	}
 
-	// Without hints for the node itself, all nodes of a zone use the same text.
+	// Without hints for the node itself, all nodes of a zone use the same text, which is made once.
 	if router == nil && len(t.hints.Nodes[n.name]) == 0 && t.zoneText[n.zone] != "" {
 		return t.zoneText[n.zone]
 	}
@@ -116,9 +121,9 @@ func (t *targets) backendsFor(n *serviceNode, side lbSide) string {
 	return backends(t.all, router)
 }
 
-// mayBypassRouter reports whether replies to the frontend's clients might not pass the gateway
-// router and never be un-NATed: a backend may be a host address that the router does not own. Such
-// a host must not see the client's address.
+// mayBypassRouter reports whether replies to the frontend's clients may bypass the gateway router,
+// which would not translate their source back to the frontend. That happens if a backend is an
+// address of a host that the router does not share. Such a host must not see the client's address.
 func (t *targets) mayBypassRouter(f frontend) bool {
 	if f.node == nil {
 		return len(t.atHostAddress) > 0
@@ -129,7 +134,7 @@ func (t *targets) mayBypassRouter(f frontend) bool {
 	return ok
 }
 
-// mayDiffer returns the nodes whose backends on this side may differ from those of other nodes. all
+// mayDiffer returns the nodes whose backends on this side may differ from backendsFor(nil, side). all
 // are all nodes.
 func (t *targets) mayDiffer(all []*serviceNode, side lbSide) []*serviceNode {
 	switch {
@@ -144,9 +149,9 @@ func (t *targets) mayDiffer(all []*serviceNode, side lbSide) []*serviceNode {
 	return nil
 }
 
-// backends returns the usable endpoints in OVN's format: sorted, separated by commas, "" if there
-// are none. A node's router cannot send to the host behind its own address, so it uses the host's
-// masquerade address. router is nil where this does not matter.
+// backends returns the usable endpoints in OVN's format (column vips of Load_Balancer): sorted,
+// separated by commas, "" if there are none. A node's router cannot send to the host behind its own
+// address, so it uses the host's masquerade address. router is nil where this does not matter.
 func backends(endpoints []services.Endpoint, router *serviceNode) string {
 	var addrs []netip.AddrPort
 

@@ -12,8 +12,9 @@ import (
 )
 
 // hostPortRows returns the load balancers of a pod's host ports on its node, one for each protocol.
-// They keep the client's address, because the pod's replies leave by the same node. pod is nil for
-// a pod without host ports.
+// The frontends are addresses of the node, but all nodes have the load balancers, because clients may
+// be on any node. They keep the client's address, because the pod's replies leave by the same
+// node. pod is nil for a pod without host ports. obj is the pod's node.
 func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error) {
 	if pod == nil {
 		return nil, nil
@@ -37,7 +38,7 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 
 	unserved := shortfall(pod.Refused)
 	arbiter := newArbiter(c, pod.Owner, nodes, &unserved)
-	byProtocol := map[corev1.Protocol]map[string]string{}
+	byProtocol := map[corev1.Protocol]map[string]string{} // VIP → backend
 
 	for _, port := range pod.Ports {
 		for _, f := range arbiter.grant(port.Protocol, hostPortFrontends(pod, port, n)) {
@@ -45,7 +46,7 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 				byProtocol[port.Protocol] = map[string]string{}
 			}
 
-			backend, _ := pod.Backend(port, f.addr.Addr().Is4())
+			backend, _ := pod.Backend(port, f.addr.Addr().Is4()) // hostPortFrontends has checked the family
 			byProtocol[port.Protocol][f.addr.String()] = backend.String()
 		}
 	}
@@ -80,7 +81,7 @@ func hostPortFrontends(pod *services.Pod, port services.HostPort, n *serviceNode
 	return out
 }
 
-// hostPod returns the host ports of a pod, with the addresses of its annotation. It returns nil for
+// hostPod returns the pod's host ports, with its annotated addresses as backends. It returns nil for
 // a pod without host ports and for a malformed annotation.
 func hostPod(pod *corev1.Pod) *services.Pod {
 	var network annotation.Pod

@@ -9,12 +9,25 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
+// This file decides which load balancers a Service has. Each frontend of the Service (a cluster IP, an
+// external address or a node port, with a port) is a VIP with backends. Which load balancer has the
+// VIP depends on which clients need other backends than others:
+//   - If all clients have the same backends, one load balancer has it, for all switches and gateway
+//     routers.
+//   - If the clients inside of the cluster (at switches) and those outside (at routers) differ, one load
+//     balancer for each of these places has it.
+//   - If the nodes differ at one of the places, too, the nodes with the same backends share a load
+//     balancer there.
+//
+// vipsByScope is the entry. For each frontend, addFrontend finds the backends and chooses one of these
+// cases. vipScopes.addDiffering finds the nodes that share a load balancer.
+
 // lbScope says which switches and routers have a load balancer of a Service: those of all nodes, of
 // certain nodes, or of the nodes without a load balancer of their own.
 type lbScope struct {
 	place      lbPlace
-	byNode     bool   // nodes differ
-	node       string // if nodes differ: the first of those that share the load balancer; "": the others
+	byNode     bool   // the load balancer is that of some nodes: those of scopedVIPs.nodes
+	node       string // if byNode: the name of the first of these nodes; "": they are the others
 	keepClient bool   // a router does not translate the client's address
 }
 
@@ -46,23 +59,25 @@ func (scope lbScope) suffix() string {
 	return text
 }
 
-// frontend is one address and port at which a Service or a pod is served.
+// frontend is one address and port at which a Service, or a pod with host ports, is served.
 type frontend struct {
 	addr     netip.AddrPort
 	node     *serviceNode // of a node port or host port, otherwise nil
 	external bool         // for clients outside of the cluster
-	// Clients use only endpoints on the node where they arrive.
+	// Clients at this place use only endpoints on the node where they arrive (traffic policy Local).
 	localAtSwitches, localAtRouters bool
 }
 
-// vipScopes has, for one protocol, the VIPs of each scope.
+// vipScopes has, for one protocol, the VIPs of each scope. Each scope becomes a load balancer.
 type vipScopes map[lbScope]*scopedVIPs
 
+// scopedVIPs has the VIPs of one scope.
 type scopedVIPs struct {
-	vips  map[string]string // VIP → backends
-	nodes []*serviceNode    // the nodes of the load balancer, if nodes differ
+	vips  map[string]string // VIP → backends, both in OVN's format
+	nodes []*serviceNode    // the nodes of the load balancer, if lbScope.byNode
 }
 
+// add adds a VIP with its backends to the scope.
 func (v vipScopes) add(scope lbScope, vip netip.AddrPort, backends string) {
 	if v[scope] == nil {
 		v[scope] = &scopedVIPs{vips: map[string]string{}}
@@ -71,7 +86,8 @@ func (v vipScopes) add(scope lbScope, vip netip.AddrPort, backends string) {
 	v[scope].vips[vip.String()] = backends
 }
 
-// parents returns the rows that refer to the load balancer with these VIPs.
+// parents returns the names of the rows that refer to the load balancer with these VIPs: a group of
+// all nodes, or switches, or routers.
 func (v scopedVIPs) parents(scope lbScope) (groups, switches, routers []string) {
 	switch {
 	case !scope.byNode:
@@ -93,8 +109,8 @@ func (v scopedVIPs) parents(scope lbScope) (groups, switches, routers []string) 
 
 // vipCollector collects the VIPs of a Service in one protocol.
 type vipCollector struct {
-	uniform   vipScopes                  // nodes do not differ
-	differing map[lbScope][]differingVIP // in the order of the frontends
+	uniform   vipScopes                  // of VIPs with the same backends on all nodes
+	differing map[lbScope][]differingVIP // the other VIPs, in the order of the frontends
 }
 
 // differingVIP is a VIP with other backends on some nodes.
@@ -103,12 +119,13 @@ type differingVIP struct {
 	nodeBackends
 }
 
-// nodeBackends holds the backends of the named nodes, and those of all other nodes.
+// nodeBackends holds the backends of a VIP at one place: those of some nodes, and those of all others.
 type nodeBackends struct {
 	others string
 	byNode map[*serviceNode]string
 }
 
+// forNode returns the backends of a node.
 func (b nodeBackends) forNode(n *serviceNode) string {
 	if text, ok := b.byNode[n]; ok {
 		return text
@@ -214,11 +231,11 @@ type lbSide struct {
 }
 
 // addFrontend adds a VIP for the frontend: one for all places if they have the same backends,
-// otherwise one for switches and one for routers.
+// otherwise one for switches and one for routers. If routers keep the client's address, they have
+// one of their own, because that is an option of the load balancer.
 func (s *service) addFrontend(collector *vipCollector, f frontend, t *targets) {
-	switchSide, routerSide := lbSide{atSwitches, f.localAtSwitches}, lbSide{atRouters, f.localAtRouters}
-	switches := s.backendsByNode(f, t, switchSide)
-	routers := s.backendsByNode(f, t, routerSide)
+	switches := s.backendsByNode(f, t, lbSide{atSwitches, f.localAtSwitches})
+	routers := s.backendsByNode(f, t, lbSide{atRouters, f.localAtRouters})
 
 	if s.remainingBytes < 0 {
 		s.addTooManyBytes(f.addr.Port())
@@ -256,7 +273,9 @@ func (s *service) backendsByNode(f frontend, t *targets, side lbSide) nodeBacken
 		return out
 	}
 
-	var last string // nodes of a zone have the same backends, which are counted once
+	// Nodes of a zone have the same backends, and share a load balancer. Those that follow each other
+	// are counted once.
+	var last string
 
 	for _, n := range t.mayDiffer(s.nodes.list, side) {
 		if side.place == atRouters && !n.hasGatewayRouter {
@@ -289,7 +308,7 @@ func (s *service) backendsByNode(f frontend, t *targets, side lbSide) nodeBacken
 // maxVIPBytes is the length of the longest VIP: an IPv6 address in brackets with its port.
 const maxVIPBytes = 48
 
-// add adds a VIP to the scope.
+// add adds a VIP to the scope. If nodes differ, scopes divides it among them later.
 func (v *vipCollector) add(scope lbScope, vip netip.AddrPort, backends nodeBackends) {
 	if len(backends.byNode) == 0 {
 		v.uniform.add(scope, vip, backends.others)
@@ -300,7 +319,7 @@ func (v *vipCollector) add(scope lbScope, vip netip.AddrPort, backends nodeBacke
 	v.differing[scope] = append(v.differing[scope], differingVIP{vip, backends})
 }
 
-// scopes returns all VIPs, those that differ by the nodes that share them.
+// scopes returns all VIPs by their final scopes. nodes are all nodes.
 func (v *vipCollector) scopes(nodes []*serviceNode) vipScopes {
 	out := v.uniform
 	for scope, vips := range v.differing {
@@ -310,10 +329,11 @@ func (v *vipCollector) scopes(nodes []*serviceNode) vipScopes {
 	return out
 }
 
-// addDiffering adds a load balancer with all of the VIPs for the nodes that differ in one of them.
-// Nodes with the same backends share it. The other nodes share one, too.
+// addDiffering divides the nodes into groups that have the same backends for all of the VIPs, and adds
+// a scope with the VIPs for each group. The group of the nodes that differ in none of the VIPs is
+// scope itself. nodes are all nodes.
 func (v vipScopes) addDiffering(scope lbScope, vips []differingVIP, nodes []*serviceNode) {
-	differs := map[*serviceNode]bool{}
+	differs := map[*serviceNode]bool{} // in at least one VIP
 
 	for _, d := range vips {
 		for n := range d.byNode {
@@ -321,7 +341,7 @@ func (v vipScopes) addDiffering(scope lbScope, vips []differingVIP, nodes []*ser
 		}
 	}
 
-	sharedScopes := map[string]lbScope{} // by the backends of all VIPs
+	groupScopes := map[string]lbScope{} // by the backends of all VIPs
 
 	var others []*serviceNode
 
@@ -338,18 +358,18 @@ func (v vipScopes) addDiffering(scope lbScope, vips []differingVIP, nodes []*ser
 
 		allBackends := strings.Join(texts, " ")
 
-		shared, ok := sharedScopes[allBackends]
-		if !ok {
-			shared = scope
-			shared.node = n.name
-			sharedScopes[allBackends] = shared
+		group, ok := groupScopes[allBackends]
+		if !ok { // n is the first of its group
+			group = scope
+			group.node = n.name
+			groupScopes[allBackends] = group
 
 			for i, d := range vips {
-				v.add(shared, d.vip, texts[i])
+				v.add(group, d.vip, texts[i])
 			}
 		}
 
-		v[shared].nodes = append(v[shared].nodes, n)
+		v[group].nodes = append(v[group].nodes, n)
 	}
 
 	for _, d := range vips {

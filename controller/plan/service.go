@@ -17,29 +17,29 @@ import (
 // service. They are those of ovn-kubernetes, so that policies written for it keep working.
 const hairpinAddresses = "169.254.169.5 fd69::5"
 
-// service renders one Service as load balancers.
+// service is one Service while its rows are planned. Package service has decided what the object
+// means; this package renders it as load balancers (lbscope.go) and ACLs (sources.go).
 type service struct {
 	*services.Service
 	nodes           *serviceNodes // empty if no row depends on nodes
-	arbiter         *arbiter
+	arbiter         *arbiter      // decides which frontends the Service gets
 	shortfall       shortfall
-	remainingBytes  int          // what its load balancers may still need; negative: they exceed maxServiceBytes
+	remainingBytes  int          // of maxServiceBytes; negative: the load balancers exceed it
 	servedPorts     []servedPort // set by vipsByScope
 	reducedFamilies []string     // families with more endpoints than a frontend uses, set by vipsByScope
 }
 
-// servedPort is a port with the external addresses at which the Service got it.
+// servedPort is a port of a Service with the external addresses at which the Service gets it.
 type servedPort struct {
 	proto    corev1.Protocol
 	number   int
 	external []netip.Addr
 }
 
-// serviceRows returns, for each protocol, one load balancer for all switches and gateway routers,
-// or several if it has many VIPs. Where a node needs other backends than the others, or routers
-// other backends than switches, those have load balancers of their own. Their number is that of the
-// different backend lists, which is limited by the nodes with endpoints of the service, or by
-// zones.
+// serviceRows returns the load balancers of a Service, and the ACLs of its
+// loadBalancerSourceRanges. Usually there is one load balancer per protocol, for all switches and
+// gateway routers. There are more if nodes, or switches and routers, need different backends
+// (lbscope.go), and if the Service has many VIPs (split).
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	account := services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}
 	if beyondBudget := c.refused(account); beyondBudget != nil {
@@ -83,7 +83,8 @@ func (c *Cluster) newService(key Key) *service {
 	return s
 }
 
-// balancers returns the Service's load balancers, unsorted. It sets servedPorts.
+// balancers returns the Service's load balancers, unsorted. It sets servedPorts, which sourceRows
+// reads.
 func (s *service) balancers() []Row {
 	var rows []Row
 
@@ -108,13 +109,15 @@ func (s *service) balancers() []Row {
 	return rows
 }
 
-// balancerVIPs is the number of VIPs that a load balancer has at most on average: with more, it is
-// divided. OVN makes the flows of a whole load balancer again if one of its VIPs changes.
+// balancerVIPs is the largest average number of VIPs of a scope's load balancers. With more VIPs, the
+// scope has more load balancers, because OVN makes the flows of a whole load balancer again if one of
+// its VIPs changes.
 const balancerVIPs = 128
 
-// split divides the VIPs of one scope among load balancers, by suffix of their names. The number of
-// load balancers is a power of two, and a VIP's load balancer depends on the VIP and this number
-// alone. So few VIPs move if others are added or removed.
+// split divides the VIPs of one scope among load balancers. It returns the VIPs by the suffix of the
+// load balancer's name. The number of load balancers is a power of two, and a VIP's load balancer
+// depends only on a hash of the VIP and on this number. So most VIPs stay where they are if others are
+// added or removed.
 func split(suffix string, vips map[string]string) map[string]map[string]string {
 	n := uint32(1)
 	for len(vips) > int(n)*balancerVIPs {
@@ -143,7 +146,7 @@ func split(suffix string, vips map[string]string) map[string]map[string]string {
 	return out
 }
 
-// services returns the settings that affect Services.
+// services returns the settings of package service.
 func (cfg Config) services() services.Config {
 	return services.Config{
 		Pods: cfg.ClusterCIDRs, Services: cfg.ServiceCIDRs, Join: cfg.JoinSubnets,
@@ -186,7 +189,8 @@ func loadBalancerOptions(proto corev1.Protocol) map[string]string {
 	return options
 }
 
-// longestAffinity is OVN's limit in seconds. Kubernetes allows a day.
+// longestAffinity is the highest value of affinity_timeout that OVN accepts, in seconds. Kubernetes
+// allows a day, which is shortened.
 const longestAffinity = 65535
 
 // NeedsNodes reports whether the Service's rows depend on nodes.

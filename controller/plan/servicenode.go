@@ -25,8 +25,8 @@ type serviceNodes struct {
 	list   []*serviceNode // by name
 	byName map[string]*serviceNode
 	byAddr map[netip.Addr]*serviceNode
-	hosts  map[netip.Addr]struct{}     // Trust.HostAddresses of every node, including nodes left out
-	parsed map[*corev1.Node]parsedNode // every node
+	hosts  map[netip.Addr]struct{}     // Trust.HostAddresses of every node, also of nodes left out
+	parsed map[*corev1.Node]parsedNode // every node, also those left out
 }
 
 // parsedNode is the result of parsing one version of a node.
@@ -148,8 +148,10 @@ func (s *serviceNodes) nodeOf(e services.Endpoint) *serviceNode {
 	return s.byAddr[e.Addr.Addr()]
 }
 
-// VIPShare returns which part of a frontend one VIP of an owner is. A node port is one frontend,
-// but a VIP for each node, so its VIPs are shares of it. All other VIPs are whole frontends.
+// VIPShare returns which part of a frontend one VIP of an owner is, between 0 and 1. A node port is
+// one frontend, but a VIP for each node, so each of these is only a share of it. All other VIPs are
+// whole frontends. The limit on changes of load balancers counts in these shares
+// (controller/reconcile/throttle.go).
 func (c *Cluster) VIPShare(owner Key, vip string) float64 {
 	if owner.Kind != KindService {
 		return 1

@@ -11,17 +11,22 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// clientsGroup is a port group with one port of every switch by which clients come: nodes' switches
-// and external switches of gateway routers. Its ACLs apply to all these ports, so the number of a
-// Service's ACLs does not depend on the number of nodes.
+// This file renders the loadBalancerSourceRanges of Services. Only clients in these ranges may reach
+// the announced addresses of a Service (services.Service.Announced): ACLs drop the packets of all
+// others.
+
+// clientsGroup is a port group with one port of every switch through which clients send: nodes'
+// switches and external switches of gateway routers. Its ACLs apply to all these ports, so the number
+// of a Service's ACLs does not depend on the number of nodes.
 const clientsGroup = "ovnebpf_clients"
 
 // sourcesPriority is higher than the priority of every policy ACL.
 const sourcesPriority = 1100
 
 // sourceRows returns ACLs that drop packets to the announced addresses of a Service from outside
-// its loadBalancerSourceRanges, before translation. They are for servedPorts, so vipsByScope must
-// have been called. Nodes refuse the connections of host sockets themselves (agent/service).
+// its loadBalancerSourceRanges. The ACLs are evaluated before load balancing, while packets still
+// have these addresses. They are for servedPorts, so vipsByScope must have been called. Connections of
+// host sockets do not pass these ACLs: the agents refuse them (agent/service).
 func (s *service) sourceRows() []Row {
 	if len(s.Announced) == 0 {
 		return nil
@@ -62,12 +67,12 @@ type guardedPorts struct {
 	ports     []int
 }
 
-// sourcesACLs returns one ACL for all ports that are served at the same addresses, because there
-// may be many prefixes.
+// sourcesACLs returns the ACLs of one family. Ports that are served at the same addresses share an
+// ACL, because there may be many refused prefixes.
 func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string) []Row {
 	var rows []Row
 
-	size := 0
+	size := 0 // bytes of refused prefixes in all matches
 	for _, ports := range s.groupServedPorts(announced) {
 		if size += len(strings.Join(refused, ", ")); size > maxServiceBytes {
 			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come",
