@@ -12,24 +12,25 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// UsesEgressGateways reports whether the node's annotations state that it has no gateway. Its pods
-// then leave by egress gateways, which are the gateways of other nodes, and its rows depend on
-// those.
+// Pods of a node without a gateway leave the cluster by the gateways of other nodes, the node's egress
+// gateways. In place of the gateway router, such a node has a router on the join switch only
+// (egressRows).
+
+// UsesEgressGateways reports whether the node's annotations state that it has no gateway. Its rows
+// then depend on the nodes that may be egress gateways.
 func UsesEgressGateways(obj *corev1.Node) bool {
-	n := node{}
-	return optional(&n.gateway, obj.Annotations, annotation.ParseGateway) == nil && n.usesEgressGateways()
+	gateway, err := annotation.ParseGateway(obj.Annotations)
+	return err == nil && gateway.Mode == annotation.GatewayModeDisabled
 }
 
+// usesEgressGateways is UsesEgressGateways for a parsed node.
 func (n node) usesEgressGateways() bool { return n.gateway.Mode == annotation.GatewayModeDisabled }
 
-// MayBeEgressGateway reports whether pods of nodes without a gateway may leave by the node, now or
-// once its other annotations are set.
+// MayBeEgressGateway reports whether the node may be an egress gateway, now or once its other
+// annotations are set.
 func MayBeEgressGateway(obj *corev1.Node) bool {
-	var n node
-
-	err := optional(&n.gateway, obj.Annotations, annotation.ParseGateway)
-
-	return err == nil && n.gateway.Mode == annotation.GatewayModeShared
+	gateway, err := annotation.ParseGateway(obj.Annotations)
+	return err == nil && gateway.Mode == annotation.GatewayModeShared
 }
 
 // isEgressGateway reports whether the node is an egress gateway now. A node in local mode is not,
@@ -40,8 +41,8 @@ func (n node) isEgressGateway() bool {
 		!n.routable && !n.drained
 }
 
-// EgressGateways returns the names of the nodes by whose gateways the node's pods leave, sorted. It
-// returns none for a node with a gateway of its own.
+// EgressGateways returns the names of the node's egress gateways, sorted. It returns none for a node
+// with a gateway of its own.
 func EgressGateways(c *Cluster, obj *corev1.Node) []string {
 	if !UsesEgressGateways(obj) {
 		return nil
@@ -59,9 +60,9 @@ func EgressGateways(c *Cluster, obj *corev1.Node) []string {
 // use. It bounds the node's rows and the number of BFD sessions of a gateway.
 const MaxEgressGateways = 8
 
-// egressGateways returns the gateways by which the node's pods leave, by name. With more than
-// MaxEgressGateways candidates, each node gets a stable choice of its own: it changes only when one
-// of the chosen gateways changes.
+// egressGateways returns the node's egress gateways, sorted by name. With more than MaxEgressGateways
+// candidates, each node gets a choice of its own. It is stable: if a candidate is added or removed, at
+// most one of the node's gateways changes.
 func (c *Cluster) egressGateways(name string) []node {
 	var out []node
 
@@ -94,9 +95,10 @@ func (c *Cluster) egressGateways(name string) []node {
 	return out
 }
 
-// egressRows returns a router that takes the place of the node's gateway router. It is bound to the
-// node, because OVN needs that for BFD, and it is connected to the join switch only. It sends pods'
-// packets to the gateway routers of other nodes, which translate them. Replies bypass this router.
+// egressRows returns a router in place of the node's gateway router, and the cluster router's routes
+// to it. It is bound to the node, because OVN needs that for BFD, and it is connected to the join
+// switch only. It sends pods' packets to the gateway routers of other nodes, which translate them.
+// Replies bypass this router.
 func (n node) egressRows(c *Cluster) []Row {
 	gr := gatewayRouter + n.name
 	router := LogicalRouter{Name: gr, Options: map[string]string{

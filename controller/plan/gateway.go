@@ -24,7 +24,7 @@ func (n node) gatewayRows(cfg Config) []Row {
 		Name: gr,
 		Options: map[string]string{
 			"chassis":                       n.chassis,
-			"lb_force_snat_ip":              "router_ip",
+			"lb_force_snat_ip":              "router_ip", // replies of Services return by this router
 			"always_learn_from_arp_request": "false",
 			"dynamic_neigh_routers":         "true",
 			NeighbourAge:                    "60",
@@ -47,12 +47,13 @@ func (n node) gatewayRows(cfg Config) []Row {
 	return append(rows, n.natRows(gr, cfg)...)
 }
 
-// NeighbourAge is the option of a Logical_Router with the time in seconds after which a learned
-// neighbour is forgotten that the router does not use. Without it a router never notices that a
-// neighbour has got another link-layer address, unless the neighbour says so.
+// NeighbourAge is the option of a Logical_Router with the time in seconds after which the router
+// forgets a learned neighbour that it does not use. Without it, the router notices that a neighbour
+// has another link-layer address only if the neighbour announces that.
 const NeighbourAge = "mac_binding_age_threshold"
 
-// externalRows returns the rows that connect the gateway router to the node's bridge.
+// externalRows returns the rows that connect the gateway router to the node's gateway bridge: the
+// external switch with its localnet port, and the two ports between switch and router.
 func (n node) externalRows(gr string) []Row {
 	sw, port := "ext_"+n.name, externalPort+n.name
 	peer := routerPort(sw, "etor-"+gr, port)
@@ -80,9 +81,9 @@ func (n node) externalRows(gr string) []Row {
 // router sends pods' addresses to the cluster router. The cluster router sends outgoing traffic by
 // the source's node: to its management port in local gateway mode, otherwise to its gateway router.
 //
-// The cluster router also has a host route to the gateway router's join address. It is longer than
-// the source route. Without it, the reply to a connection that came in by another node would leave
-// by the pod's own node.
+// The cluster router also has a host route to the gateway router's join address, which precedes the
+// source route because its prefix is longer. It leads replies to connections that came in by this
+// gateway router back to it. Without it, they would leave by the gateway of the pod's own node.
 func (n node) routeRows(gr string, cfg Config) []Row {
 	var rows []Row
 
@@ -112,9 +113,9 @@ func (n node) routeRows(gr string, cfg Config) []Row {
 	return rows
 }
 
-// podRoutes returns routes from a gateway router to pods by the cluster router, whose address on
-// the join switch is hop. The MAC address of the cluster router is written, not learned: a router
-// that learns an address queues four packets and drops the rest.
+// podRoutes returns routes from a gateway router to pods through the cluster router, whose address on
+// the join switch is hop. A row sets the MAC address of the cluster router: a router that learns an
+// address queues four packets meanwhile, and drops the rest.
 func podRoutes(gr, hop string, is4 bool, cfg Config) []Row {
 	mac := annotation.DerivedMAC(clusterRouterAddress(cfg.JoinSubnets[0]).Addr()).String()
 	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: hop, MAC: mac, Override: true}}
@@ -128,8 +129,9 @@ func podRoutes(gr, hop string, is4 bool, cfg Config) []Row {
 	return rows
 }
 
-// defaultRows returns the gateway router's routes to other networks. BFD watches their next hops if
-// configured, except those that do not have the address that the router uses.
+// defaultRows returns the gateway router's routes to other networks: default routes by the next hops
+// of the gateway, and the routes of the node's annotation. A next hop with a MAC address in the
+// annotation gets a static binding. BFD watches the others, if configured.
 func (n node) defaultRows(gr string, cfg Config) []Row {
 	var routes []annotation.Route
 	for _, hop := range n.gateway.NextHops {
@@ -146,7 +148,7 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 			route.NextHop = r.Via.WithZone("").String()
 		}
 
-		var hopRow Row
+		var hopRow Row // how the router treats the next hop; once for each
 
 		switch {
 		case !r.Via.IsValid():
@@ -170,8 +172,8 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 }
 
 // masqueradeRows returns the route from the gateway router to the host of its own node. Both have
-// the same address, so the route uses the masquerade addresses, which flows on the gateway bridge
-// translate.
+// the same address, so the route leads to the masquerade addresses instead (package masquerade),
+// which flows on the gateway bridge translate.
 func (n node) masqueradeRows(gr string) []Row {
 	var rows []Row
 
@@ -187,11 +189,14 @@ func (n node) masqueradeRows(gr string) []Row {
 	return rows
 }
 
-// hostRows returns policies that route load-balanced traffic for another host to that host's
-// management port. By the outside network such traffic would need the router's address as its
-// source with the client's port, because OVN does not allocate a port from a range there. That port
-// belongs to the host. Replies of this node's host to another host that connected from outside go
-// back outside.
+// hostRows returns policies for load-balanced traffic from outside whose backend is the address of
+// another host. They route it through the cluster router to the management port of that host's node,
+// not back to the outside network. There, its source would be the router's address with the client's
+// port, because OVN does not keep to the SNAT range for load-balanced traffic. Ports outside of the
+// range belong to the host, which would get the replies.
+//
+// The policies do not match replies (ct.rpl): if another host connects from outside to this node's
+// host, the replies leave to the outside network.
 func (n node) hostRows(gr string) []Row {
 	var rows []Row
 
@@ -211,7 +216,7 @@ func (n node) hostRows(gr string) []Row {
 }
 
 // natRows returns rows that translate pods to the node's address of their family. The source ports
-// come from a range reserved for OVN, so that all other ports remain with the host.
+// come from the SNAT range, so that all other ports remain with the host.
 func (n node) natRows(gr string, cfg Config) []Row {
 	var rows []Row
 

@@ -9,17 +9,21 @@ import (
 // masqueradePriority is higher than the priority of ACLs that allow traffic.
 const masqueradePriority = allowPriority + 1
 
-// masqueradeACL drops packets from pods to the masquerade networks, which are only for a node's
-// host and its gateway router. There a host answers by an address that no ipBlock names, and
-// traffic by the gateway router hides the pod's address from the host. The place of the ACL has two
-// reasons:
-//   - Every packet of a pod passes the node's switch, including packets sent to the MAC address of
-//     the management port, which bypass all routers. The gateway router's own load balancers, which
-//     lead clients to the host by these addresses, come later.
-//   - It is evaluated after load balancing, so an EndpointSlice with such an address opens no path.
+// masqueradeACL drops packets from pods to the masquerade networks (package masquerade), which are
+// only for a node's host and its gateway router. Through them, pods would bypass policies: the host
+// answers at an address that no ipBlock names, and behind the gateway router it does not see the
+// pod's address.
 //
-// Replies pass, as with any ACL that does not name connection state. A pod that reaches itself by a
-// Service replies to 169.254.169.5, and hairpin traffic of the host comes from there.
+// The ACL is at the node's switch, for packets from pods, after load balancing:
+//   - Every packet of a pod passes the node's switch, including packets sent to the MAC address of
+//     the management port, which bypass all routers.
+//   - The gateway router's own load balancers, which lead clients to the host by these addresses, are
+//     behind the switch.
+//   - After load balancing, an EndpointSlice with such an address does not open a path.
+//
+// Replies pass, as with any ACL that does not name connection state. They are needed: a pod that
+// reaches itself by a Service replies to 169.254.169.5, and hairpin traffic of the host comes from
+// there.
 func (n node) masqueradeACL() Row {
 	out := egress()
 

@@ -15,12 +15,13 @@ import (
 )
 
 // nodeRows returns:
-//   - the node's switch with its router port and management port;
+//   - the node's switch with its router port, management port and ACLs;
 //   - the policies that route its pods to its own addresses;
 //   - the routes by which gateway routers reach those addresses;
-//   - its gateway.
+//   - its gateway router (gateway.go), or the router in its place (egress.go).
 //
-// Rows that need an annotation that is not set yet are left out.
+// It returns no rows before the node has a pod subnet. Rows that need another annotation that is not
+// set yet are left out.
 func nodeRows(c *Cluster, key Key) ([]Row, error) {
 	obj := c.Node(key.Name)
 	if obj == nil {
@@ -63,32 +64,34 @@ func (n node) unserved() error {
 		annotation.HostCIDRs, n.hosts.excess, annotation.MaxHostAddresses))
 }
 
-// node holds the parsed annotations of a node. An annotation that is not set yet is zero.
+// node holds the parsed annotations of a Node. The field of an annotation that is not set yet is
+// zero, or the default of the settings.
 type node struct {
 	name       string
-	subnets    []netip.Prefix
+	subnets    []netip.Prefix // of its pods
 	join       annotation.Join
 	gateway    annotation.Gateway
 	routes     []annotation.Route // of the gateway router, beside those by gateway.NextHops
-	chassis    string
+	chassis    string             // ChassisOf
 	hosts      hostAddresses
-	management net.HardwareAddr
-	snatPorts  cluster.PortRange
-	mtu        int  // of the node's pods
-	routable   bool // the outside network has routes to pods
-	drained    bool // its gateway must not get new traffic
+	management net.HardwareAddr  // of the management port
+	snatPorts  cluster.PortRange // source ports of its gateway's NAT
+	mtu        int               // of the node's pods
+	routable   bool              // the outside network has routes to pods
+	drained    bool              // its gateway must not get new traffic
 }
 
-// hostAddresses are the addresses that a node's annotations give to its host.
+// hostAddresses are the addresses that a node's annotations give to its host. annotation.Trust
+// divides them into trusted and claimed ones.
 type hostAddresses struct {
-	trusted []netip.Prefix // of host-cidrs
+	trusted []netip.Prefix // of annotation host-cidrs
 	claimed []netip.Prefix // others of host-cidrs, on which only the node's own pods rely
-	shared  []netip.Addr   // sharedAddresses
-	gateway []netip.Prefix // trusted ones of the gateway
-	excess  int            // annotation.Trust.Split
+	gateway []netip.Prefix // trusted ones of gateway.Addresses
+	shared  []netip.Addr   // of gateway.Addresses and host-cidrs, trusted or not: sharedAddresses
+	excess  int            // number of addresses in host-cidrs that are beyond the bound
 }
 
-// parseNode returns an error if an annotation is malformed.
+// parseNode parses the annotations. It returns an error if one is malformed.
 func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	n := node{
 		name:    obj.Name,
@@ -114,15 +117,17 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	var err error
 
 	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
+	errs = append(errs, err, n.checkInterfaceID(), n.checkChassis(cfg))
+
 	n.hosts.trusted, n.hosts.claimed, n.hosts.excess = cfg.Hosts.Split(obj, hostCIDRs)
 	n.hosts.gateway, _, _ = cfg.Hosts.Split(obj, n.gateway.Addresses)
 	n.hosts.shared = sharedAddresses(n.gateway, hostCIDRs)
 
-	return n, errors.Join(append(errs, err, n.checkInterfaceID(), n.checkChassis(cfg))...)
+	return n, errors.Join(errs...)
 }
 
-// checkChassis returns an error if the chassis does not have the Node's name, and the settings say
-// that it has. An agent could claim the chassis of another node otherwise.
+// checkChassis returns an error if the chassis must have the Node's name (Config.ChassisOfNode) and
+// does not have it. Otherwise, an agent could claim the chassis of another node.
 func (n node) checkChassis(cfg Config) error {
 	if !cfg.ChassisOfNode || n.chassis == "" || n.chassis == n.name {
 		return nil
@@ -132,9 +137,9 @@ func (n node) checkChassis(cfg Config) error {
 		annotation.ChassisID, n.chassis)
 }
 
-// checkInterfaceID returns an error if the gateway's port does not have the name of the node's
-// bridge and the node. An agent could take over a port of another node otherwise, because ports
-// have their names from this annotation.
+// checkInterfaceID returns an error if the gateway's port is not <bridge>_<node>. Otherwise, an agent
+// could take over a port of another node, because the name of the port in OVN comes from this
+// annotation.
 func (n node) checkInterfaceID() error {
 	id := n.gateway.InterfaceID
 	if len(n.gateway.Addresses) == 0 || strings.HasSuffix(id, "_"+n.name) {
@@ -144,8 +149,8 @@ func (n node) checkInterfaceID() error {
 	return fmt.Errorf("parse annotation %s: interface-id %q is not <bridge>_%s", annotation.GatewayConfig, id, n.name)
 }
 
-// ChassisOf returns the name of the node's chassis, or "". A node whose system-id another node
-// keeps has none.
+// ChassisOf returns the name of the node's chassis, which is the system-id of its OVS, or "". If
+// several nodes have the same system-id, only one of them has a chassis.
 func ChassisOf(n *corev1.Node) string {
 	if n.Annotations[annotation.ChassisTakenBy] != "" {
 		return ""
@@ -154,7 +159,8 @@ func ChassisOf(n *corev1.Node) string {
 	return n.Annotations[annotation.ChassisID]
 }
 
-// optional sets *to from the annotations, unless the annotation is not set.
+// optional sets *to to the parsed annotation. If the annotation is not set, *to stays as it is, and
+// that is not an error.
 func optional[T any](to *T, annotations map[string]string, parse func(map[string]string) (T, error)) error {
 	v, err := parse(annotations)
 	if errors.Is(err, annotation.ErrNotSet) {
@@ -190,9 +196,9 @@ func (n node) canJoin() bool {
 	return n.chassis != "" && (n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
 }
 
-// sharedAddresses returns the addresses that a gateway router has in common with the host, at most one
-// per family. It returns none where the router has a network interface, and so an address, of its
-// own. It does not matter whether the addresses are trusted: this only affects the router.
+// sharedAddresses returns the addresses that a gateway router has in common with the host: usually one
+// per family. It returns none if the router has a network interface, and so addresses, of its own. It
+// does not matter whether the addresses are trusted: this only affects the router.
 func sharedAddresses(gateway annotation.Gateway, hostCIDRs []netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 
@@ -269,11 +275,11 @@ func (n node) switchRows() []Row {
 // nodeACL allows connections that the node's pods always accept: those from their own node by its
 // management port, including kubelet's probes, and those that a pod makes to itself by a Service.
 //
-// The ACL is stateful. Therefore OVN tracks every connection of the switch from its first packet,
-// even before any policy exists. A connection that is first seen in its middle may be taken for the
-// opposite direction, and a policy would not cut it.
+// The ACL is stateful (allow-related). Therefore OVN tracks every connection of the switch from its
+// first packet, even before any policy exists. Otherwise, OVN might first see a connection in its
+// middle, take it for one of the opposite direction, and not apply a new policy to it.
 func (n node) nodeACL() Row {
-	hairpin := strings.Fields(hairpinAddresses)
+	hairpin := strings.Fields(hairpinAddresses)                           // IPv4, IPv6
 	sources := map[bool][]string{true: {hairpin[0]}, false: {hairpin[1]}} // by family (is4)
 
 	for _, s := range n.subnets {
@@ -294,9 +300,10 @@ func (n node) nodeACL() Row {
 	}
 }
 
-// gatewayChassis returns the row that makes the switch's router port one of the node's chassis.
-// Other chassis tunnel the packets for this switch to it from the router, and have no flows for the
-// switch. Without it each node has the flows of all switches, for all load balancers and policies.
+// gatewayChassis returns the row that binds the router port of the node's switch to the node's
+// chassis. Other chassis then tunnel packets for this switch to that chassis, and have no flows for
+// the switch. Otherwise, each node would have the flows of all switches, for all load balancers and
+// policies.
 func (n node) gatewayChassis() Row {
 	port := switchRouterPort + n.name
 	return GatewayChassis{Port: port, Name: port + "-chassis", Chassis: n.chassis, Priority: 1}
@@ -306,9 +313,9 @@ func (n node) gatewayChassis() Row {
 // reach their node's own addresses by its management port.
 const managementPolicyPriority = 1004
 
-// managementRows returns the node's management port. For each of the host's addresses, it also
-// returns a policy that leads the node's own pods to that port. If the address is trusted, it returns
-// a route that leads gateway routers there, too.
+// managementRows returns the node's management port. For each address of the host, it also returns a
+// policy that leads the node's own pods to that port. If the address is trusted, it returns a route
+// in hostsRouteTable, too.
 func (n node) managementRows(cfg Config) []Row {
 	addresses := n.management.String()
 	for _, s := range n.subnets {
@@ -375,9 +382,9 @@ func networkUnavailable(n *corev1.Node) bool {
 	})
 }
 
-// NetworkBecomesAvailable reports whether the node has the condition NetworkUnavailable although
-// its pods have a network: the node has a pod subnet, and its agent has said all that its rows
-// need.
+// NetworkBecomesAvailable reports whether the node has the condition NetworkUnavailable although its
+// pods have a network now: the node has a pod subnet, and its agent has written all annotations that
+// the node's rows need. The caller then removes the condition.
 func NetworkBecomesAvailable(c *Cluster, obj *corev1.Node) bool {
 	if !networkUnavailable(obj) {
 		return false

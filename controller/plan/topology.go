@@ -10,15 +10,15 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Names of rows that exist once.
+// Names that exist once.
 const (
 	clusterRouter   = "ovn_cluster_router"
 	joinSwitch      = "join"
-	clusterLBGroup  = "clusterLBGroup" // load balancers of all switches and gateway routers
-	switchLBGroup   = "clusterSwitchLBGroup"
-	routerLBGroup   = "clusterRouterLBGroup"
-	physicalNetwork = "physnet"
-	hostsRouteTable = "hosts" // routes to other nodes' hosts, for gateway routers and pods without one
+	clusterLBGroup  = "clusterLBGroup"       // load balancers of all nodes' switches and gateway routers
+	switchLBGroup   = "clusterSwitchLBGroup" // load balancers of all nodes' switches
+	routerLBGroup   = "clusterRouterLBGroup" // load balancers of all gateway routers
+	physicalNetwork = "physnet"              // ovn-bridge-mappings maps it to the gateway bridge
+	hostsRouteTable = "hosts"                // of the cluster router: to the hosts of other nodes
 )
 
 // Prefixes of names. A node's or a router's name follows.
@@ -45,7 +45,8 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 
 	router := LogicalRouter{
 		Name: clusterRouter,
-		// northd writes the gateway routers' MAC addresses: see podRoutes.
+		// Without dynamic neighbours, northd writes flows with the MAC addresses of the gateway
+		// routers. A router that learns them would drop packets meanwhile: see podRoutes.
 		Options: map[string]string{
 			"always_learn_from_arp_request": "false",
 			"dynamic_neigh_routers":         "false",
@@ -72,8 +73,8 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	return append(rows, meterRows(c)...), nil
 }
 
-// nodeSwitch returns the name of the node's switch. It is the node's name, unless another switch
-// has this name. Node names have no underscore, so the alternative is never a node's name.
+// nodeSwitch returns the name of the node's switch. It is the node's name, except for a node with the
+// name of the join switch. Node names have no underscore, so the alternative is never a node's name.
 func nodeSwitch(node string) string {
 	if node == joinSwitch {
 		return "node_" + node
@@ -82,8 +83,8 @@ func nodeSwitch(node string) string {
 	return node
 }
 
-// hostAddresses returns the addresses of all nodes' hosts in the family that clients may use,
-// sorted.
+// hostAddresses returns the trusted addresses of all nodes' hosts in the family that clients may
+// use, sorted.
 func (c *Cluster) hostAddresses(is4 bool) []string {
 	var all []netip.Addr
 

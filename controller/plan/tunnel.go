@@ -12,24 +12,26 @@ import (
 
 // tunnelRows returns ACLs that drop Geneve packets from pods to destinations outside of the pod
 // networks. The gateway router would translate the source of such a packet to the node's address,
-// which is a tunnel endpoint of the other nodes. They would take the inner packet for one of OVN's.
+// which the other nodes accept as a tunnel endpoint. They would take the inner packet for a packet of
+// OVN, so a pod could send any packet into the cluster's network.
+//
+// There are two ACLs:
+//   - The first one matches destinations outside of the pod networks and of PodTunnels.
+//   - The second one matches hosts within these networks: the management port of this node, and the
+//     hosts in PodTunnels. A remote node's management port is matched at the switch of that node.
 //
 // As in masqueradeACL, every packet of a pod passes the node's switch, and the ACLs are evaluated
-// after load balancing. Therefore a Service network is outside, too: a packet to a Service has the
-// address of an endpoint here, which is a pod or not.
+// after load balancing. A packet to a Service already has the address of an endpoint here. Therefore
+// Service networks need not be allowed.
 //
 // An ACL without connection state does not drop replies. A host that sends a pod a packet from port
-// 6081 gets the pod's reply. The gateway therefore drops Geneve packets of pods regardless of
+// 6081 gets the pod's reply. Therefore the gateway also drops Geneve packets of pods, regardless of
 // state.
 //
-// The first ACL matches everything outside of the pod networks and of PodTunnels. The second one
-// matches hosts within these: the management port of this node, which is in a pod network, and the
-// hosts in PodTunnels. A remote node's management port is matched at the switch of that node.
-//
-// The address sets have one owner, so both change at once when PodTunnels changes, while the ACLs
-// stay the same.
+// The address sets of both ACLs have the same owner (tunnelSets). So they change together when
+// PodTunnels changes, while the ACLs of all nodes stay the same.
 func (n node) tunnelRows(cfg Config) []Row {
-	// By family (is4): a match of the destinations outside, and the hosts as addresses and sets.
+	// By family (is4): the match of the first ACL, and the addresses and sets of the second one.
 	outsideMatch, hosts := map[bool]string{}, map[bool][]string{}
 
 	for _, s := range n.subnets {
@@ -67,15 +69,14 @@ func (n node) tunnelRows(cfg Config) []Row {
 	}
 }
 
-// tunnelPackets returns a match of Geneve packets, by which nodes send each other the packets of
-// pods.
+// tunnelPackets returns a match of Geneve packets.
 func tunnelPackets() string { return fmt.Sprintf("udp.dst == %d", services.TunnelPort) }
 
 // outside returns the family's addresses outside of the pod networks and of PodTunnels, as the
-// fewest prefixes. It returns whole, and no prefixes, if these are all addresses.
+// fewest prefixes. If these are all addresses, it returns whole and no prefixes.
 //
-// One network of n bits leaves n prefixes, and each is a flow. OVN would make as many flows of a
-// comparison with "!=", but of two networks it would make the product.
+// One network of n bits leaves n prefixes, each of which is a flow. For one network, OVN would make
+// as many flows of a comparison with "!=". For two networks, it would make the product.
 func (cfg Config) outside(is4 bool) (prefixes []netip.Prefix, whole bool) {
 	allowed := slices.Concat(ofFamily(cfg.ClusterCIDRs, is4), ofFamily(cfg.PodTunnels, is4))
 	if len(allowed) == 0 {
@@ -92,8 +93,8 @@ func (cfg Config) outside(is4 bool) (prefixes []netip.Prefix, whole bool) {
 	return prefixes, false
 }
 
-// tunnelSets returns the address sets to which the ACLs of all nodes refer, for each family with
-// networks that are not outside.
+// tunnelSets returns the address sets of tunnelRows, which the nodes share. A family without pod
+// networks and PodTunnels has none.
 func tunnelSets(c *Cluster) []Row {
 	var rows []Row
 
@@ -111,7 +112,7 @@ func tunnelSets(c *Cluster) []Row {
 	return rows
 }
 
-// hostsIn returns the addresses of all nodes' hosts in the networks, sorted.
+// hostsIn returns the addresses of hosts, of all nodes, that are in the networks, sorted.
 func (c *Cluster) hostsIn(networks []netip.Prefix) []string {
 	var found []netip.Addr
 
