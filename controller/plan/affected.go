@@ -32,6 +32,7 @@ func Affected(c *Cluster, old, now any) []Key {
 	return keys.sorted()
 }
 
+// keySet collects the result of Affected.
 type keySet map[Key]struct{}
 
 func (s keySet) add(keys ...Key) {
@@ -64,8 +65,8 @@ func addItself(_ *Cluster, keys keySet, old, now any) {
 	}
 }
 
-// nodeChange has the versions of a Node, and the differences that affect several kinds of owners.
-// All differences are true if the Node is created or deleted.
+// nodeChange has both versions of a Node, and the differences that affect several kinds of owners.
+// If the Node is created or deleted, all differences are true.
 type nodeChange struct {
 	before, after       *corev1.Node // nil if the Node is created or deleted
 	subnetsChanged      bool         // of its pods, and so its switch
@@ -80,11 +81,9 @@ func newNodeChange(before, after *corev1.Node, cfg Config) nodeChange {
 	ch.hostsChanged = ch.createdOrDeleted() ||
 		!slices.Equal(cfg.Hosts.HostAddresses(before), cfg.Hosts.HostAddresses(after))
 
-	// A node with a malformed annotation serves nothing.
-	ch.reachabilityChanged = ch.hostsChanged ||
+	ch.reachabilityChanged = ch.hostsChanged || ch.validityChanged(cfg) ||
 		ch.annotationsChanged(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID,
-			annotation.ChassisTakenBy, annotation.NodeJoin) ||
-		(ch.annotationsChanged(annotation.OfNodes()...) && validityChanged(before, after, cfg))
+			annotation.ChassisTakenBy, annotation.NodeJoin)
 
 	return ch
 }
@@ -96,6 +95,24 @@ func (ch nodeChange) annotationsChanged(names ...string) bool {
 	return ch.createdOrDeleted() || annotationsDiffer(ch.before.Annotations, ch.after.Annotations, names...)
 }
 
+// validityChanged reports whether exactly one of the versions has a malformed annotation. A node with
+// such an annotation serves nothing.
+func (ch nodeChange) validityChanged(cfg Config) bool {
+	if ch.createdOrDeleted() {
+		return true
+	}
+
+	if !ch.annotationsChanged(annotation.OfNodes()...) {
+		return false // without parsing, which is costly
+	}
+
+	_, errBefore := parseNode(ch.before, cfg)
+	_, errAfter := parseNode(ch.after, cfg)
+
+	return (errBefore == nil) != (errAfter == nil)
+}
+
+// zoneChanged reports whether the topology zone differs, to which hints refer.
 func (ch nodeChange) zoneChanged() bool {
 	return ch.createdOrDeleted() ||
 		ch.before.Labels[corev1.LabelTopologyZone] != ch.after.Labels[corev1.LabelTopologyZone]
@@ -117,11 +134,11 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 }
 
 // addNodes adds:
-//   - the node itself, if its rows depend on the change, or while it has the condition
-//     NetworkUnavailable, which is removed after its rows are written. This includes annotations that
-//     only the controller writes: when it last compared them with its rows, its store may have been
-//     stale;
-//   - the nodes that have its former or new system-id, if it has changed;
+//   - the node itself, if its rows depend on the change. This includes annotations that only the
+//     controller writes: when it last compared them with its rows, its store may have been stale;
+//   - the node itself while it has the condition NetworkUnavailable, which the controller removes after
+//     the node's rows are written;
+//   - the nodes that have its former or new system-id, if that has changed;
 //   - the nodes without a gateway, if this node may be an egress gateway for them.
 func addNodes(c *Cluster, keys keySet, ch nodeChange) {
 	settingsChanged := ch.annotationsChanged(annotation.NodeID, annotation.ManagementMACs,
@@ -152,8 +169,8 @@ func addHostSets(c *Cluster, keys keySet, ch nodeChange) {
 }
 
 // addNodePods adds:
-//   - all pods of the node, if its switch or its subnets are added, changed or removed;
-//   - its pods with host ports, if the way to the node changes;
+//   - all pods of the node, if its subnets, and so its switch, are added, changed or removed;
+//   - its pods with host ports, if reachabilityChanged;
 //   - a pod of any node whose port would have the name of the node's external port, if that changes.
 func addNodePods(c *Cluster, keys keySet, ch nodeChange) {
 	for _, p := range c.NodePods(eitherName(ch.before, ch.after)) {
@@ -185,14 +202,6 @@ func addNodeServices(c *Cluster, keys keySet, ch nodeChange) {
 			keys.add(ServiceKey(s.Namespace, s.Name))
 		}
 	}
-}
-
-// validityChanged reports whether exactly one of the versions has a malformed annotation.
-func validityChanged(before, after *corev1.Node, cfg Config) bool {
-	_, errBefore := parseNode(before, cfg)
-	_, errAfter := parseNode(after, cfg)
-
-	return (errBefore == nil) != (errAfter == nil)
 }
 
 // addChassisSharers adds the nodes that have the node's former or new system-id: only one of them
@@ -236,9 +245,11 @@ func addEgressUsers(c *Cluster, keys keySet, before, after *corev1.Node) {
 	}
 }
 
-// podChanged adds the pod, the owners that claim its host ports, the policies that name its
-// ports, the policies that are opened or closed because of it, and the owners that a budget lets in
-// or out because of its host ports.
+// podChanged adds, if the rows of any owner depend on the change:
+//   - the pod itself;
+//   - the policies that it opens or closes (budgets);
+//   - the owners that claim its host ports, and those that a budget lets in or out because of these;
+//   - the policies that name its ports.
 func podChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Pod](old, now)
 	if before != nil && after != nil && !podDiffers(before, after) {

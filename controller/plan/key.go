@@ -20,17 +20,18 @@ func ClusterKey() Key { return Key{Kind: KindCluster} }
 // NodeKey owns all rows of one node.
 func NodeKey(name string) Key { return Key{Kind: KindNode, Name: name} }
 
-// PodKey owns a pod's port.
+// PodKey owns a pod's port, and the load balancers of its host ports.
 func PodKey(namespace, name string) Key { return Key{KindPod, namespace, name} }
 
-// ServiceKey owns a service's load balancers.
+// ServiceKey owns a Service's load balancers, and the ACLs of its source ranges.
 func ServiceKey(namespace, name string) Key { return Key{KindService, namespace, name} }
 
-// SelectorKey owns the port group of that name. Its members are the pods of one selector of
-// policies.
+// SelectorKey owns the port group of that name, and its ACLs that drop traffic. The group's members
+// are the pods of one selector of policies.
 func SelectorKey(group string) Key { return Key{Kind: KindSelector, Name: group} }
 
-// PolicyKey owns the rows that allow the connections of a NetworkPolicy.
+// PolicyKey owns the ACLs that allow the connections of a NetworkPolicy, and the port groups of its
+// named ports.
 func PolicyKey(namespace, name string) Key { return Key{KindPolicy, namespace, name} }
 
 // String returns the key as it is stored in rows.
@@ -57,7 +58,8 @@ func (k Key) Compare(o Key) int {
 		cmp.Compare(k.Name, o.Name))
 }
 
-// ParseKey is the inverse of Key.String.
+// ParseKey is the inverse of Key.String. It returns an error for a kind that owns no rows, and for a
+// wrong number of parts.
 func ParseKey(s string) (Key, error) {
 	if s == KindCluster.String() {
 		return ClusterKey(), nil
@@ -66,7 +68,7 @@ func ParseKey(s string) (Key, error) {
 	kind, rest, _ := strings.Cut(s, "/")
 	parts := strings.Split(rest, "/")
 
-	var forms []string
+	var forms []string // for the error
 
 	for _, k := range Kinds() {
 		e := k.entry()
@@ -95,9 +97,9 @@ func ParseKey(s string) (Key, error) {
 	return Key{}, fmt.Errorf("parse owner key %q: not cluster, %s", s, strings.Join(forms, ", "))
 }
 
-// OwnedPorts returns the names of the key's ports to which rows in tables without external_ids
-// refer: the owner of such a row follows from its port. Only a node has such ports, those of its
-// router.
+// OwnedPorts returns the names of the key's ports to which rows of tables without external_ids refer
+// (Static_MAC_Binding). Such a row cannot name its owner, so the owner follows from its port. Only
+// nodes have such ports: those of their routers.
 func OwnedPorts(k Key) []string {
 	if k.Kind != KindNode {
 		return nil

@@ -16,17 +16,17 @@ import (
 // that in which a cold start plans them: rows of a later kind refer to those of earlier kinds.
 type Kind uint8
 
-// The kinds. Each has an entry below.
+// The kinds. Each has an entry in newKinds.
 const (
 	KindCluster Kind = iota + 1
 	KindServiceCIDR
 	KindNode
 	KindService
-	KindSelector
+	KindSelector // the pods of a selector in policies; not an object of the API server
 	KindPolicy
 	KindPod
-	KindEndpointSlice
-	KindNamespace
+	KindEndpointSlice // owns no rows
+	KindNamespace     // owns no rows
 
 	kindEnd
 )
@@ -49,12 +49,13 @@ type entry struct {
 	rows func(*Cluster, Key) ([]Row, error)
 	keys func(*Cluster) []Key // nil: one key for each object
 
-	// changed has an entry for each kind of object that this kind's rows depend on. The function
-	// adds the keys of the rows that a change of such an object may change.
+	// changed has a function for each kind of object. Affected calls it after a change of such an
+	// object. The functions of this kind's own objects also add owners of other kinds.
 	changed map[Kind]change
 }
 
-// change adds the keys of the owners whose rows a change of an object may change.
+// change adds the keys of the owners whose rows may differ after the change of an object. old is nil
+// for a new object, now for a deleted one.
 type change func(c *Cluster, keys keySet, old, now any)
 
 // newKinds returns the entries of all kinds, by Kind.
@@ -145,7 +146,7 @@ var kinds struct {
 	entries [kindEnd]entry
 }
 
-// entry returns the kind's entry. It is empty for an unknown kind.
+// entry returns the kind's entry, which must not be changed. It is empty for an unknown kind.
 func (k Kind) entry() *entry {
 	kinds.Do(func() { kinds.entries = newKinds() })
 
@@ -245,7 +246,8 @@ func NewScheme() *runtime.Scheme {
 	return s
 }
 
-// Trim drops the fields that no plan reads. The object must not be in use yet.
+// Trim drops the fields of an object that neither plans nor allocation read, before it gets into a
+// store. The object must not be in use yet.
 func Trim(obj any) {
 	if trim := KindOf(obj).entry().trim; trim != nil {
 		trim(obj)

@@ -19,8 +19,9 @@ func NeedsPort(p *corev1.Pod) bool {
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// podRows returns the pod's port on its node's switch and the load balancers of its host ports. The
-// pod must have addresses and the node a switch.
+// podRows returns the pod's port on its node's switch, and the load balancers of its host ports. It
+// returns no rows before the pod has addresses and the node a subnet. If addresses are outside of the
+// node's subnets, it returns an error.
 func podRows(c *Cluster, key Key) ([]Row, error) {
 	pod := c.Pod(key.Namespace, key.Name)
 	if !NeedsPort(pod) {
@@ -58,7 +59,8 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 
 	addresses := PortAddresses(network)
 
-	// The error may be an Unserved: the pod gets its port even if host ports are not served.
+	// If the error is an *Unserved, Rows keeps the rows: the pod gets its port even if host ports are
+	// not served.
 	rows, err := hostPortRows(c, hostPod(pod), obj)
 
 	groups, access := c.portGroups(pod)
@@ -93,7 +95,7 @@ func (c *Cluster) checkPortName(key Key) error {
 }
 
 // uplinkConflict returns the key of the pod, existing or not, whose port would have the name of the
-// node's external port.
+// node's external port. It returns the zero Key if the node's annotation is missing or malformed.
 func uplinkConflict(n *corev1.Node) Key {
 	gateway, err := annotation.ParseGateway(n.Annotations)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 // subtract returns p without the holes, as the fewest prefixes, sorted. It returns false, without
 // finishing, if there are more than limit. The holes may overlap and be in any order.
 //
-// It sorts the holes and walks them once. Each step emits a prefix or splits the holes: n holes
-// need at most n + limit steps.
+// A prefix with holes is cut in half, and so are its holes, until a part has no holes or is one. The
+// holes are sorted first, so a cut is a binary search. There are fewer cuts than holes and resulting
+// prefixes together.
 func subtract(p netip.Prefix, holes []netip.Prefix, limit int) ([]netip.Prefix, bool) {
 	s := subtraction{limit: limit}
 	s.add(p.Masked(), disjoint(holes, p))
@@ -55,7 +56,7 @@ func (s *subtraction) add(p netip.Prefix, holes []netip.Prefix) {
 		s.isOverLimit = true
 	case len(holes) == 0:
 		s.out = append(s.out, p)
-	case holes[0].Bits() <= p.Bits(): // the hole covers p
+	case holes[0].Bits() <= p.Bits(): // the first hole covers p: nothing remains
 	default: // both halves of p, each with its holes
 		high := setBit(p.Addr(), p.Bits())
 		n := sort.Search(len(holes), func(i int) bool { return holes[i].Addr().Compare(high) >= 0 })
@@ -64,7 +65,7 @@ func (s *subtraction) add(p netip.Prefix, holes []netip.Prefix) {
 	}
 }
 
-// setBit sets the n-th bit from the left.
+// setBit sets the n-th bit from the left, counted from 0.
 func setBit(a netip.Addr, n int) netip.Addr {
 	if a.Is4() {
 		b := a.As4()

@@ -31,6 +31,7 @@ type shortfall []error
 // maxParts is the highest number of parts that an Unserved names.
 const maxParts = 100
 
+// add adds a part with its cause.
 func (s *shortfall) add(format string, args ...any) {
 	if len(*s) < maxParts {
 		*s = append(*s, fmt.Errorf(format, args...))
