@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// ErrNodeBehind is returned for a pod whose node's annotation does not name the node's subnets.
-// The pod gets no address until the annotation is right.
+// ErrNodeBehind is returned for a pod if its node's annotation does not have the node's allocated
+// subnets. The caller retries when the annotation is right. Plans read the subnets from the annotation.
 var ErrNodeBehind = errors.New("the node's annotation is about to change")
 
 // PodOf returns the pod as an owner of addresses.
@@ -21,11 +21,11 @@ func PodOf(p *corev1.Pod) Pod {
 }
 
 // Pod returns the pod's addresses and MAC address on its node. It allocates them if the pod has
-// none in the node's subnets. While the node has no subnets, it returns the zero annotation.Pod.
+// none in the node's subnets: those in its annotation, or else those that it requests, or else any.
+// While the node has no subnets, it returns the zero annotation.Pod.
 //
-// A pod without allocation may have addresses in its annotation (see claimed). If these are not
-// available, the pod gets others, and conflict is the reason. After an error, Pod returns the
-// pod's earlier allocation. podsOf returns the pods of a node.
+// If annotated addresses are not available, the pod gets others, and conflict is the reason. After an
+// error, Pod returns the pod's earlier allocation. podsOf returns the pods of a node.
 func (a *Allocator) Pod(
 	n *corev1.Node,
 	p *corev1.Pod,
@@ -51,7 +51,7 @@ func (a *Allocator) Pod(
 
 	// Keep an allocation whose addresses are all in the node's subnets.
 	held := a.pods.Held(pod)
-	if len(held) == 0 || len(onePerSubnet(held, subnets)) != len(held) {
+	if len(held) == 0 || !areInside(held, subnets) {
 		if held == nil {
 			a.unwritten[pod] = true
 		}
@@ -108,7 +108,7 @@ func (a *Allocator) network(pod Pod) annotation.Pod {
 }
 
 // allocate gives the pod its annotated addresses if they are free, or else the requested ones, or
-// else any. conflict is the reason why it does not get the annotated ones.
+// else any, and a MAC address. conflict is the reason why it does not get the annotated addresses.
 func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix) (conflict, err error) {
 	if err := a.nodes.CheckInside(node); err != nil {
 		return nil, err
@@ -144,8 +144,7 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 // of them are in the node's subnets, at most one per subnet.
 func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr {
 	annotated, err := annotation.ParsePod(p.Annotations)
-	if err != nil || a.pods.Held(PodOf(p)) != nil ||
-		len(onePerSubnet(annotated.Addresses, subnets)) != len(annotated.Addresses) {
+	if err != nil || a.pods.Held(PodOf(p)) != nil || !areInside(annotated.Addresses, subnets) {
 		return nil
 	}
 
@@ -155,6 +154,11 @@ func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr 
 	}
 
 	return out
+}
+
+// areInside reports whether all addresses are in the subnets, at most one per subnet.
+func areInside(addresses, subnets []netip.Prefix) bool {
+	return len(onePerSubnet(addresses, subnets)) == len(addresses)
 }
 
 // onePerSubnet returns the first address per subnet that is inside it and has its prefix length.

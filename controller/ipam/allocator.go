@@ -16,13 +16,35 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// maxNodes bounds node ids; a smaller join subnet bounds them further.
+// maxNodes is the highest node id. If the join subnet has fewer addresses, Node returns an error before
+// ids reach it.
 const maxNodes = 1 << 16
 
-// Settings configure an Allocator.
+// ErrExhausted is returned (wrapped) when nothing is left to allocate.
+var ErrExhausted = errors.New("exhausted")
+
+// ErrTaken is returned (wrapped) when another owner has the requested value.
+var ErrTaken = errors.New("taken")
+
+// ErrInvalid is returned (wrapped) for a request that can never be fulfilled.
+var ErrInvalid = errors.New("invalid")
+
+// UnavailableError is returned (wrapped) for a pod whose address or MAC address is taken or exhausted
+// now. The request may succeed once an address in For is released (TakeFreed).
+type UnavailableError struct {
+	For netip.Prefix // an address, or a subnet
+	err error        // wraps ErrTaken or ErrExhausted
+}
+
+func (e *UnavailableError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.err }
+
+// Settings configure an Allocator. All must be set, except WaitForAgent.
 type Settings struct {
-	Subnets     []Subnet // of nodes' pods
-	JoinSubnets []netip.Prefix
+	Subnets     []Subnet       // of all pods
+	JoinSubnets []netip.Prefix // of the gateway routers, at most one per family
 	// WaitForAgent: a node gets a subnet only after its agent has written its annotations.
 	WaitForAgent bool
 	Log          *slog.Logger // warns of values that two owners claim at a recovery
@@ -34,13 +56,12 @@ type Settings struct {
 type Allocator struct {
 	settings Settings
 
-	mu    sync.Mutex // guards all below
-	nodes *Nodes
-	pods  *Pods
-	macs  map[string][]string // MAC addresses of nodes' own ports, by node
-	ports map[Pod]Port        // ports in OVN of pods whose allocation is not recovered yet
-	// unwritten has the pods with an allocation that may not be in their annotation yet.
-	unwritten map[Pod]bool
+	mu        sync.Mutex // guards all below
+	nodes     *Nodes
+	pods      *Pods
+	macs      map[string][]string // by node: MAC addresses that its pods must not have (nodeMACs)
+	ports     map[Pod]Port        // in OVN, of pods whose allocation is not recovered yet
+	unwritten map[Pod]bool        // pods with an allocation that may not be in their annotation yet
 }
 
 // NewAllocator returns an Allocator without allocations.
@@ -53,9 +74,9 @@ func NewAllocator(s Settings) *Allocator {
 
 // Node is a node's allocation.
 type Node struct {
-	ID      int
-	Subnets []netip.Prefix
-	Join    annotation.Join
+	ID      int             // from 1
+	Subnets []netip.Prefix  // of its pods, one per family
+	Join    annotation.Join // addresses of its gateway router, which follow from ID
 }
 
 // Node returns the node's allocation, after allocating the parts that it lacks. With
@@ -63,8 +84,8 @@ type Node struct {
 // node keeps its allocation if its annotation is changed.
 //
 // If the annotation of a new node has another node's id or subnet, the node gets others, and
-// conflict is the reason. If the node's subnets are outside the cluster's, Node returns an error.
-// podsOf returns the pods of a node.
+// conflict is the reason. Node returns ErrInvalid (wrapped) if the node's subnets are outside the
+// cluster's, and ErrExhausted (wrapped) if nothing is left. podsOf returns the pods of a node.
 func (a *Allocator) Node(
 	n *corev1.Node,
 	podsOf func(node string) []*corev1.Pod,
@@ -100,15 +121,18 @@ func (a *Allocator) Node(
 }
 
 // holdNode allocates the values in the node's annotations, unless the node has an allocation. It
-// replaces a subnet outside the cluster's by the annotated one. If podsOf is not nil, it also
-// allocates the annotated addresses of the node's pods, so that a node that was deleted and comes
-// back does not give them to other pods.
+// replaces a subnet outside the cluster's by the annotated one. It returns ErrTaken (wrapped) if
+// another node has a value.
+//
+// If podsOf is not nil, and the node gets its subnets now, it also allocates the annotated addresses
+// of the node's pods. So if a node is deleted and created again, other pods do not get them.
 func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.Pod) error {
 	var errs []error
 	if id, err := annotation.ParseNodeID(n.Annotations); err == nil && !a.nodes.HasID(n.Name) {
 		errs = append(errs, a.nodes.HoldID(n.Name, id))
 	}
 
+	// The cluster's subnets may have changed since the node got its own.
 	if a.nodes.CheckInside(n.Name) != nil {
 		a.nodes.ReleaseSubnets(n.Name)
 	}
@@ -130,7 +154,7 @@ func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.
 	return errors.Join(errs...)
 }
 
-// older compares by age, then by name.
+// older orders objects by age, then by namespace and name.
 func older[T metav1.Object](x, y T) int {
 	return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time),
 		cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName()))
@@ -154,7 +178,8 @@ func (a *Allocator) join(node string, id int) (join annotation.Join, err error) 
 	return join, nil
 }
 
-// RecordWritten records that the pod's annotations have its allocation.
+// RecordWritten records that the pod's annotations have its allocation. From then on, a change of the
+// annotations does not change the allocation.
 func (a *Allocator) RecordWritten(pod Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,7 +207,8 @@ func (a *Allocator) ReleasePods(name string, keep ...string) {
 		func(p Pod, _ bool) bool { return p.Name == name && !slices.Contains(keep, p.UID) })
 }
 
-// TakeFreed returns the addresses that were released since the last call.
+// TakeFreed returns the pods' addresses that were released since the last call, for owners that wait
+// because of an UnavailableError.
 func (a *Allocator) TakeFreed() []netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -211,23 +237,23 @@ func (a *Allocator) Pods() map[Pod][]netip.Prefix {
 	return out
 }
 
-// Usage is how much of what can be allocated is in use.
+// Usage says how many subnets and addresses are in use, and for how many is room.
 type Usage struct {
-	Nodes, Addresses int // nodes with subnets, and addresses of pods
-	Full             int // number of nodes' subnets without a free address
-	Fullest          []SubnetUsage
-	// Cluster has the numbers of nodes' subnets, by cluster subnet.
-	Cluster map[netip.Prefix]struct{ Used, Room int }
+	Nodes     int                                       // nodes with subnets
+	Addresses int                                       // addresses of pods
+	Full      int                                       // nodes' subnets without a free address
+	Fullest   []SubnetUsage                             // nodes' subnets with the largest used parts, the fullest first
+	Cluster   map[netip.Prefix]struct{ Used, Room int } // by cluster subnet: numbers of nodes' subnets
 }
 
-// SubnetUsage is the usage of one subnet of a node.
+// SubnetUsage is the usage of one subnet of a node, in addresses of pods.
 type SubnetUsage struct {
 	Node       string
 	Subnet     netip.Prefix
 	Used, Room int
 }
 
-// share returns the part of the subnet that is in use. A subnet without room is full.
+// share returns the used part of the subnet, from 0 to 1. A subnet without room is full.
 func (u SubnetUsage) share() float64 {
 	if u.Room == 0 {
 		return 1

@@ -14,58 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// nodeMACs are the MAC addresses of the node's own ports: the router's, the management port's, and
-// the uplink's, which the gateway router shares.
-func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
-	var out []string
-	for _, s := range subnets {
-		out = append(out, annotation.DerivedMAC(plan.RouterAddress(s).Addr()).String(),
-			annotation.DerivedMAC(plan.ManagementAddress(s).Addr()).String())
-	}
-
-	// An address that is absent or malformed is not in use.
-	if mac, err := annotation.ParseManagementMAC(n.Annotations); err == nil {
-		out = append(out, mac.String())
-	}
-
-	if gateway, err := annotation.ParseGateway(n.Annotations); err == nil {
-		if mac, err := net.ParseMAC(gateway.MAC); err == nil {
-			out = append(out, mac.String())
-		}
-	}
-
-	return out
-}
-
-// checkMAC returns an error unless the pod may have the MAC address with the IP addresses. The MAC
-// must be unicast. It must not be the node's or another pod's, nor have the form that is reserved
-// for MACs derived from other addresses.
-func (a *Allocator) checkMAC(
-	pod Pod,
-	node string,
-	subnets []netip.Prefix,
-	mac net.HardwareAddr,
-	addresses ...netip.Addr,
-) error {
-	if err := annotation.CheckMAC(mac); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-
-	hasDerivedForm := bytes.Equal(mac[:2], annotation.DerivedMAC(subnets[0].Addr())[:2])
-
-	isDerived := slices.ContainsFunc(addresses,
-		func(addr netip.Addr) bool { return bytes.Equal(annotation.DerivedMAC(addr), mac) })
-	if hasDerivedForm && !isDerived || slices.Contains(a.macs[node], mac.String()) {
-		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from",
-			ErrInvalid, mac)
-	}
-
-	return a.pods.CheckMAC(pod, subnets[0], mac)
-}
-
-// checkRequest returns an error for a requested MAC address that the pod cannot have. A MAC that
-// is derived from an IP address may only be requested together with this address, in the node's
-// first subnet.
+// checkRequest returns an error for a requested MAC address that the pod cannot have. A MAC address
+// that is derived from an IP address may only be requested together with this address, which must be
+// in the node's first subnet.
 func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, subnets []netip.Prefix) error {
 	if r.MAC == nil {
 		return nil
@@ -77,9 +28,10 @@ func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, sub
 	return a.checkMAC(pod, node, subnets, r.MAC, first...)
 }
 
-// holdMAC gives the pod, which must have addresses, the first MAC that it may have: one of the
-// candidates, or the one derived from its first address, or one made from its UID. The last ones
-// are needed because MACs derived from two IPv6 addresses may be equal.
+// holdMAC allocates the first MAC address that the pod may have: one of the candidates, the one derived
+// from its first address, or one made from its UID. The last ones are needed because the MAC addresses
+// derived from two IPv6 addresses may be equal. The pod must have addresses. Nil candidates are
+// ignored.
 func (a *Allocator) holdMAC(
 	pod Pod,
 	node string,
@@ -114,6 +66,66 @@ func macsFromUID(uid string) []net.HardwareAddr {
 	for i := range out {
 		sum := sha256.Sum256(fmt.Append(nil, uid, i))
 		out[i] = append(net.HardwareAddr{0x02}, sum[:5]...)
+	}
+
+	return out
+}
+
+// checkMAC returns an error unless the pod may have the MAC address together with the IP addresses. It
+// must be a unicast address, and neither the node's own nor another pod's. A MAC address of the form of
+// annotation.DerivedMAC must be derived from one of the IP addresses, because it may be needed for
+// another IP address otherwise.
+func (a *Allocator) checkMAC(
+	pod Pod,
+	node string,
+	subnets []netip.Prefix,
+	mac net.HardwareAddr,
+	addresses ...netip.Addr,
+) error {
+	if err := annotation.CheckMAC(mac); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+
+	isDerived := slices.ContainsFunc(addresses,
+		func(addr netip.Addr) bool { return bytes.Equal(annotation.DerivedMAC(addr), mac) })
+	isReserved := hasDerivedForm(mac) && !isDerived
+
+	if isReserved || slices.Contains(a.macs[node], mac.String()) {
+		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from",
+			ErrInvalid, mac)
+	}
+
+	return a.pods.CheckMAC(pod, subnets[0], mac)
+}
+
+// hasDerivedForm reports whether the MAC address begins like those of annotation.DerivedMAC. All of
+// these begin with the same two bytes.
+func hasDerivedForm(mac net.HardwareAddr) bool {
+	const prefixBytes = 2
+
+	example := annotation.DerivedMAC(netip.IPv4Unspecified())
+
+	return bytes.Equal(mac[:prefixBytes], example[:prefixBytes])
+}
+
+// nodeMACs returns the MAC addresses of the node's own ports: the router's, the management port's, and
+// the uplink's, which the gateway router shares.
+func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
+	var out []string
+	for _, s := range subnets {
+		out = append(out, annotation.DerivedMAC(plan.RouterAddress(s).Addr()).String(),
+			annotation.DerivedMAC(plan.ManagementAddress(s).Addr()).String())
+	}
+
+	// An address that is absent or malformed is not in use.
+	if mac, err := annotation.ParseManagementMAC(n.Annotations); err == nil {
+		out = append(out, mac.String())
+	}
+
+	if gateway, err := annotation.ParseGateway(n.Annotations); err == nil {
+		if mac, err := net.ParseMAC(gateway.MAC); err == nil {
+			out = append(out, mac.String())
+		}
 	}
 
 	return out

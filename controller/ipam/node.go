@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"errors"
 	"fmt"
 	"math/big"
 	"net/netip"
@@ -9,39 +8,21 @@ import (
 	"strings"
 )
 
-// ErrExhausted is returned (wrapped) when nothing is left to allocate.
-var ErrExhausted = errors.New("exhausted")
-
-// ErrTaken is returned (wrapped) when another owner has the requested value.
-var ErrTaken = errors.New("taken")
-
-// ErrInvalid is returned (wrapped) for a request that can never be fulfilled.
-var ErrInvalid = errors.New("invalid")
-
-// UnavailableError is returned for what is taken or exhausted now. The request may succeed once an
-// address of For is released.
-type UnavailableError struct {
-	For netip.Prefix
-	err error
-}
-
-func (e *UnavailableError) Error() string { return e.err.Error() }
-func (e *UnavailableError) Unwrap() error { return e.err }
-
 // Subnet is a range of pod addresses and the prefix length of each node's part of it.
 type Subnet struct {
 	Prefix  netip.Prefix
 	HostLen int
 }
 
-// Nodes allocates node ids, from 1, and one pod subnet per family to each node.
+// Nodes allocates node ids, from 1, and one pod subnet per family to each node. Its methods must not
+// be called concurrently.
 type Nodes struct {
 	subnets []Subnet
 	maxID   int
 	ids     map[int]string            // id → node
 	byName  map[string]int            // node → id
-	parts   map[netip.Prefix]string   // subnet → node
-	held    map[string][]netip.Prefix // node → subnets
+	parts   map[netip.Prefix]string   // subnet of a node, masked → node
+	held    map[string][]netip.Prefix // node → its subnets, masked
 }
 
 // NewNodes returns Nodes without allocations. The largest id is maxID.
@@ -52,7 +33,8 @@ func NewNodes(subnets []Subnet, maxID int) *Nodes {
 	}
 }
 
-// HoldID allocates the id to the node. It returns ErrTaken if another node has it.
+// HoldID allocates the id to the node, in place of its former one. It returns ErrTaken (wrapped) if
+// another node has it.
 func (n *Nodes) HoldID(node string, id int) error {
 	if owner, ok := n.ids[id]; ok && owner != node {
 		return fmt.Errorf("hold node id %d for %q: %w by %q", id, node, ErrTaken, owner)
@@ -73,7 +55,7 @@ func (n *Nodes) HasID(node string) bool {
 	return ok
 }
 
-// ID returns the node's id and allocates one if it has none.
+// ID returns the node's id, and allocates the lowest free one if it has none.
 func (n *Nodes) ID(node string) (int, error) {
 	if id, ok := n.byName[node]; ok {
 		return id, nil
@@ -88,8 +70,8 @@ func (n *Nodes) ID(node string) (int, error) {
 	return 0, fmt.Errorf("allocate node id for %q: all %d are in use: %w", node, n.maxID, ErrExhausted)
 }
 
-// HoldSubnets allocates the subnets to the node. If one of them overlaps another node's it returns
-// ErrTaken and allocates none.
+// HoldSubnets allocates the subnets to the node, in place of its former ones. If one of them overlaps
+// another node's, it returns ErrTaken (wrapped) and changes nothing.
 func (n *Nodes) HoldSubnets(node string, subnets []netip.Prefix) error {
 	for _, s := range subnets {
 		if owner := n.overlap(s.Masked(), node); owner != "" {
@@ -145,7 +127,7 @@ func (n *Nodes) CheckInside(node string) error {
 }
 
 // Capacity returns, by cluster subnet, how many nodes' subnets it has room for and how many of
-// them are in use. Parts of another length than HostLen count as one.
+// them are in use. Nodes' subnets of another length than HostLen count as one.
 func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 	out := map[netip.Prefix]struct{ Used, Room int }{}
 	for _, s := range n.subnets {
@@ -189,7 +171,7 @@ func (n *Nodes) Subnets(node string) ([]netip.Prefix, error) {
 	return want, n.HoldSubnets(node, want)
 }
 
-// families lists the families of the cluster in the order of its subnets.
+// families lists the families of the cluster, IPv4 as true, in the order of its subnets.
 func (n *Nodes) families() []bool {
 	var out []bool
 
@@ -203,7 +185,7 @@ func (n *Nodes) families() []bool {
 	return out
 }
 
-// free returns the lowest free subnet of a family.
+// free returns the lowest free subnet of a family. It tries the cluster subnets in their order.
 func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 	var tried []string
 
@@ -252,8 +234,9 @@ func (n *Nodes) ReleaseSubnets(node string) {
 // Len returns the number of nodes with subnets.
 func (n *Nodes) Len() int { return len(n.held) }
 
-// JoinAddress returns the address of the gateway router of the node with the id: 1+id into the
-// join subnet, after the cluster router's.
+// JoinAddress returns the address of the gateway router of the node with the id: the address 1+id
+// after the join subnet's own, which is never the cluster router's (address 1). It returns
+// ErrExhausted (wrapped) if the subnet is too small.
 func JoinAddress(join netip.Prefix, id int) (netip.Prefix, error) {
 	addr := offset(join.Masked().Addr(), int64(1+id))
 	if !addr.IsValid() || !join.Contains(addr) {

@@ -11,13 +11,17 @@ import (
 // management port's.
 const firstPodOffset = 3
 
-// Pod is an owner of addresses: a name, and the UID that tells pods of that name apart.
-type Pod struct{ Name, UID string }
+// Pod is an owner of addresses.
+type Pod struct {
+	Name string // namespace/name
+	UID  string // distinguishes pods of the same name
+}
 
 // Pods allocates pods' addresses from nodes' subnets. In each subnet it continues after the last
-// allocated address, so that a released address is not reused at once.
+// allocated address, so that a released address is not reused at once. MAC addresses are unique on each
+// node. Its methods must not be called concurrently.
 type Pods struct {
-	pools     map[netip.Prefix]*pool
+	pools     map[netip.Prefix]*pool               // by subnet, masked
 	held      map[string]map[string][]netip.Prefix // name → UID → addresses with their subnet's length
 	owner     map[netip.Addr]Pod
 	macs      map[station]Pod
@@ -27,14 +31,14 @@ type Pods struct {
 
 // station is a MAC address in the network of one node.
 type station struct {
-	subnet netip.Prefix // the node's first
-	mac    string
+	subnet netip.Prefix // the node's first, which identifies the node
+	mac    string       // the bytes of a net.HardwareAddr
 }
 
 // pool is the state of a node's subnet.
 type pool struct {
 	last netip.Addr // the address that was allocated last, except requested ones
-	used int
+	used int        // number of allocated addresses
 }
 
 // NewPods returns Pods without allocations.
@@ -48,9 +52,10 @@ func NewPods() *Pods {
 	}
 }
 
-// Hold allocates the addresses to the pod, each with its subnet's length, at most one per subnet.
-// It returns ErrTaken if another pod has one of them, and ErrInvalid if one is not for pods. After
-// an error the pod's allocation is unchanged.
+// Hold allocates the addresses to the pod, in place of its former ones: each with its subnet's length,
+// at most one per subnet. It returns ErrTaken (wrapped) if another pod has one of them, and ErrInvalid
+// (wrapped) if one is not for pods, or two are in one subnet. After an error the pod's allocation is
+// unchanged.
 func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 	for i, a := range addresses {
 		if !isUsable(a.Addr(), a.Masked()) {
@@ -97,9 +102,9 @@ func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
 	return nil
 }
 
-// HoldMAC records the pod's MAC address on the node with that first subnet. A nil MAC means that
-// it is derived from the IPv4 address. HoldMAC returns ErrTaken if another pod of the node has
-// it.
+// HoldMAC allocates the MAC address to the pod, in place of its former one. subnet is the first one of
+// the pod's node. A nil MAC means that it is derived from the IPv4 address. HoldMAC returns ErrTaken
+// (wrapped) if another pod of the node has it.
 func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
 	if err := p.CheckMAC(pod, subnet, mac); err != nil {
 		return err
@@ -124,7 +129,7 @@ func (p *Pods) CheckMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) erro
 		return nil
 	}
 
-	freedBy := s.subnet // the address whose release frees the MAC address, or any of the subnet
+	freedBy := s.subnet // the address whose release frees the MAC address, or any address of the subnet
 	if held := p.Held(owner); len(held) > 0 {
 		freedBy = netip.PrefixFrom(held[0].Addr(), held[0].Addr().BitLen())
 	}
@@ -243,8 +248,8 @@ func isOnePerSubnet(addresses, subnets []netip.Prefix) bool {
 		func(a, s netip.Prefix) bool { return a.Masked() == s.Masked() })
 }
 
-// free searches from the last allocated address to the end of the subnet, then from its beginning.
-// It never returns IPv4's broadcast address.
+// free returns a free address of the subnet, given masked. It searches from the last allocated address
+// to the end of the subnet, then from its beginning.
 func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	first := offset(subnet.Addr(), firstPodOffset)
 
@@ -271,10 +276,16 @@ func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	}
 }
 
-// isUsable reports whether a pod may have the address in the subnet.
+// isUsable reports whether a pod may have the address in the subnet, given masked: neither one of the
+// first addresses, which are the node's, nor the broadcast address of IPv4.
 func isUsable(a netip.Addr, subnet netip.Prefix) bool {
-	return a.IsValid() && subnet.Contains(a) && !a.Less(offset(subnet.Addr(), firstPodOffset)) &&
-		(a.Is6() || subnet.Contains(a.Next()))
+	if !a.IsValid() || !subnet.Contains(a) || a.Less(offset(subnet.Addr(), firstPodOffset)) {
+		return false
+	}
+
+	isLast := !subnet.Contains(a.Next())
+
+	return a.Is6() || !isLast
 }
 
 // pool returns the state of a subnet, given masked.

@@ -11,16 +11,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// Port is a pod's logical switch port.
+// Port is a pod's logical switch port, as a new leader finds it in OVN.
 type Port struct {
 	Pod       Pod
 	MAC       net.HardwareAddr // nil if there is none, or no valid one
 	Addresses []netip.Addr
 }
 
-// Recover restores the allocations of an earlier Allocator. Values in OVN take precedence,
-// because an annotation must not take another pod's addresses. If two objects claim the same
-// value, the older one keeps it. Recover sorts the lists.
+// Recover restores the allocations of the former leader's Allocator, before this one allocates. nodes
+// and pods are all that exist. A pod's addresses in OVN take precedence over annotations, which the
+// creator of a pod can write: they must not take another pod's addresses. If two objects claim the
+// same value, the older one keeps it. Recover sorts the lists.
 func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Port) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,9 +49,9 @@ func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Po
 	a.recoverPods(pods)
 }
 
-// recoverPods allocates the addresses that the pods have in OVN, and afterwards the annotated
-// ones of pods that are not in OVN, or not in all subnets. Ports of pods whose node has no
-// subnets yet stay in a.ports.
+// recoverPods allocates the addresses that the pods have in OVN, and then the annotated ones of pods
+// that are not in OVN, or not in all subnets. A port stays in a.ports if the pod's node has no subnets
+// yet: holdNode calls recoverPods again when it gets them.
 func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	for _, p := range pods {
 		if port, known := a.ports[PodOf(p)]; known {
@@ -60,8 +61,7 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 
 	for _, p := range pods {
 		annotated, err := annotation.ParsePod(p.Annotations)
-		if err != nil ||
-			len(onePerSubnet(annotated.Addresses, a.nodes.Held(p.Spec.NodeName))) != len(annotated.Addresses) {
+		if err != nil || !areInside(annotated.Addresses, a.nodes.Held(p.Spec.NodeName)) {
 			continue
 		}
 
@@ -75,8 +75,8 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	}
 }
 
-// recoverPod gives the pod an address in each of its node's subnets in which it has none yet, if
-// one of the addresses is in it. It also gives the pod the MAC address, unless the pod has one.
+// recoverPod allocates the addresses to the pod, those in the subnets of its node in which it has none
+// yet. It also allocates the MAC address, unless the pod has one.
 func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.HardwareAddr) {
 	pod := PodOf(p)
 	previous := a.network(pod)
