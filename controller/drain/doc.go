@@ -5,4 +5,6 @@
 // node without a gateway are written, the controller annotates that node with the gateways that its
 // pods use. This package waits for these annotations. The agent of the drained node fails the
 // health checks of load balancers.
+//
+// drain.go annotates and waits. nodes.go has the decisions, as functions of the listed Nodes.
 package drain

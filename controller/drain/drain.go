@@ -19,36 +19,38 @@ import (
 // poll is the interval at which the nodes are read while waiting.
 const poll = 500 * time.Millisecond
 
-// Options of Gateway.
+// Options of Gateway. Node, Timeout and Out must be set.
 type Options struct {
-	Node    string
+	Node    string        // whose gateway is drained
 	Back    bool          // end the drain instead of beginning it
 	Force   bool          // drain even the last gateway
 	Timeout time.Duration // of the wait for the routes
-	Out     io.Writer     // progress, as text
+	Out     io.Writer     // progress, as text for the operator
 }
 
-// Gateway drains the node's gateway, or ends the drain, and waits until all nodes without a
-// gateway have their routes. It may be repeated, for example to continue an interrupted wait.
-// After a timeout the annotation stays.
+// Gateway drains the node's gateway, or ends the drain. It annotates the Node, and then waits until
+// the controller has changed the routes of all nodes without a gateway. It may be repeated, for
+// example to continue an interrupted wait. After a timeout the annotation stays.
+//
+// It returns ErrLast (wrapped) if no other gateway could take over, unless o.Force is set.
 func Gateway(ctx context.Context, client kubernetes.Interface, o Options) error {
-	nodes, err := list(ctx, client)
+	nodes, err := listNodes(ctx, client)
 	if err != nil {
 		return err
 	}
 
-	n, err := find(nodes, o.Node)
+	n, err := findGateway(nodes, o.Node)
 	if err != nil {
 		return err
 	}
 
 	if !o.Back {
-		if err := check(nodes, n); err != nil && !o.Force {
+		if err := checkOthers(nodes, n); err != nil && !o.Force {
 			return fmt.Errorf("drain gateway of node %q: %w; --force does it all the same", o.Node, err)
 		}
 	}
 
-	if err := mark(ctx, client, n, o.Back); err != nil {
+	if err := annotate(ctx, client, n, o.Back); err != nil {
 		return err
 	}
 
@@ -59,11 +61,11 @@ func Gateway(ctx context.Context, client kubernetes.Interface, o Options) error 
 
 	fmt.Fprintf(o.Out, "gateway of %s %s\n", o.Node, result)
 
-	return await(ctx, client, o)
+	return waitForRoutes(ctx, client, o)
 }
 
-// list returns all Nodes.
-func list(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, error) {
+// listNodes returns all Nodes.
+func listNodes(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, error) {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
@@ -72,11 +74,17 @@ func list(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, erro
 	return nodes.Items, nil
 }
 
-// mark sets the annotation, or removes it with back, unless the node is in the desired state.
-func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back bool) error {
-	// Any value other than "true" means that the node is not drained.
+// annotate sets the annotation, or removes it with back, unless the node is in the desired state.
+func annotate(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back bool) error {
+	// A value other than "true" means that the node is not drained. With back, it is removed, too.
 	_, exists := n.Annotations[annotation.DrainGateway]
-	if annotation.Drained(n.Annotations) != back && exists != back {
+
+	isDesired := annotation.Drained(n.Annotations)
+	if back {
+		isDesired = !exists
+	}
+
+	if isDesired {
 		return nil
 	}
 
@@ -95,40 +103,30 @@ func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back
 	return nil
 }
 
-// await waits for the routes. It prints the outstanding nodes whenever their number changes.
-func await(ctx context.Context, client kubernetes.Interface, o Options) error {
+// wait is the wait for the routes of one call of Gateway.
+type wait struct {
+	Options
+	verb        string   // says of pods that their node is outstanding
+	outstanding []string // nodes without the right routes, in the last list
+	printed     int      // the number of outstanding nodes that was printed last, -1 if none was
+}
+
+// waitForRoutes waits until all nodes without a gateway have their routes, or for the timeout.
+func waitForRoutes(ctx context.Context, client kubernetes.Interface, o Options) error {
 	limited, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 
-	verb := "still leave by it"
+	w := wait{Options: o, verb: "still leave by it", printed: -1}
 	if o.Back {
-		verb = "do not leave by it yet"
+		w.verb = "do not leave by it yet"
 	}
 
-	lastPrinted := -1 // number of nodes; -1: nothing was printed
-
-	var left []string
-
 	for {
-		nodes, err := list(limited, client)
-		if err == nil {
-			if n, err := find(nodes, o.Node); err != nil {
+		nodes, errList := listNodes(limited, client)
+		if errList == nil { // otherwise it is retried
+			if done, err := w.update(nodes); done || err != nil {
 				return err
-			} else if o.Back && !isEgressGateway(n) {
-				return nil // other nodes do not use its gateway
 			}
-
-			left = remaining(nodes, o.Node, o.Back)
-			if len(left) == 0 {
-				fmt.Fprintf(o.Out, "done: %s\n", outcome(nodes, o.Back))
-				return nil
-			}
-
-			if len(left) != lastPrinted {
-				fmt.Fprintf(o.Out, "pods on %s %s\n", strings.Join(shortenList(left), ", "), verb)
-			}
-
-			lastPrinted = len(left)
 		}
 
 		select {
@@ -138,10 +136,37 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 			}
 
 			errLate := fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
-				o.Timeout, strings.Join(shortenList(left), ", "), verb, annotation.DrainGateway)
+				o.Timeout, strings.Join(shortenList(w.outstanding), ", "), w.verb, annotation.DrainGateway)
 
-			return errors.Join(errLate, err)
+			return errors.Join(errLate, errList)
 		case <-time.After(poll):
 		}
 	}
+}
+
+// update finds the outstanding nodes in a new list, and prints them if their number has changed. It
+// reports whether the wait is done.
+func (w *wait) update(nodes []corev1.Node) (done bool, err error) {
+	n, err := findGateway(nodes, w.Node)
+	if err != nil {
+		return false, err
+	}
+
+	if w.Back && !isEgressGateway(n) {
+		return true, nil // other nodes do not use its gateway
+	}
+
+	w.outstanding = remaining(nodes, w.Node, w.Back)
+	if len(w.outstanding) == 0 {
+		fmt.Fprintf(w.Out, "done: %s\n", outcome(nodes, w.Back))
+		return true, nil
+	}
+
+	if len(w.outstanding) != w.printed {
+		fmt.Fprintf(w.Out, "pods on %s %s\n", strings.Join(shortenList(w.outstanding), ", "), w.verb)
+	}
+
+	w.printed = len(w.outstanding)
+
+	return false, nil
 }

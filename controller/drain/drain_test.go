@@ -33,13 +33,13 @@ func notReady(n corev1.Node) corev1.Node {
 	return n
 }
 
-func TestFind(t *testing.T) {
+func TestFindGateway(t *testing.T) {
 	nodes := []corev1.Node{node("gw", "shared"), node("local", "local"), node("none", ""), node("new", "-"), node("bad", "nonsense")}
 	for name, want := range map[string]string{
 		"gw": "", "local": "", "none": `node "none" has no gateway: its pods leave`, "new": `node "new" has no gateway: no agent`,
 		"bad": `mode "nonsense"`, "gone": `node "gone" does not exist`,
 	} {
-		n, err := find(nodes, name)
+		n, err := findGateway(nodes, name)
 		switch {
 		case want == "" && (err != nil || n.Name != name):
 			t.Errorf("%s: %v", name, err)
@@ -49,7 +49,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckOthers(t *testing.T) {
 	drained := []string{annotation.DrainGateway, "true"}
 	for _, tt := range []struct {
 		name   string
@@ -69,7 +69,7 @@ func TestCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			nodes := append([]corev1.Node{node("gw", "shared")}, tt.others...)
 
-			err := check(nodes, &nodes[0])
+			err := checkOthers(nodes, &nodes[0])
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)

@@ -22,10 +22,10 @@ func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, sub
 		return nil
 	}
 
-	first := slices.DeleteFunc(slices.Clone(r.Addresses),
+	inFirstSubnet := slices.DeleteFunc(slices.Clone(r.Addresses),
 		func(addr netip.Addr) bool { return !subnets[0].Contains(addr) })
 
-	return a.checkMAC(pod, node, subnets, r.MAC, first...)
+	return a.checkMAC(pod, node, subnets, r.MAC, inFirstSubnet...)
 }
 
 // holdMAC allocates the first MAC address that the pod may have: one of the candidates, the one derived

@@ -15,8 +15,8 @@ import (
 // ErrLast is returned (wrapped) if no other gateway could take over.
 var ErrLast = errors.New("it is the last gateway")
 
-// find returns the node. It returns an error if the node has no gateway.
-func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
+// findGateway returns the node of that name. It returns an error if the node has no gateway.
+func findGateway(nodes []corev1.Node, name string) (*corev1.Node, error) {
 	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("node %q does not exist", name)
@@ -38,12 +38,13 @@ func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
 	return n, nil
 }
 
-// check returns ErrLast (wrapped), with the consequences, if no other gateway could take over from
-// n. Nodes that are drained or not ready do not count.
-func check(nodes []corev1.Node, n *corev1.Node) error {
-	var withoutGateway []string
+// checkOthers returns ErrLast (wrapped), with the consequences, if no other gateway could take over
+// from n: for pods on nodes without a gateway, or for load balancers. Nodes that are drained or not
+// ready do not count.
+func checkOthers(nodes []corev1.Node, n *corev1.Node) error {
+	var withoutGateway []string // nodes whose pods leave by egress gateways
 
-	gateways, egressGateways := 0, 0 // that could take over
+	gateways, egressGateways := 0, 0 // others that could take over
 
 	for i := range nodes {
 		other := &nodes[i]
@@ -85,15 +86,16 @@ func isEgressGateway(n *corev1.Node) bool {
 	return plan.MayBeEgressGateway(n) && (err != nil || !routable)
 }
 
-// isReady reports whether the node is ready. A node without that condition counts as ready.
+// isReady reports whether the node is ready. A node without the condition Ready counts as ready.
 func isReady(n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
 }
 
-// remaining returns the nodes whose pods still leave by the gateway. With back, it returns those
-// that may use the gateway again but do not yet.
+// remaining returns the nodes whose pods still leave by the gateway of that name. With back, it
+// returns those that may use the gateway again but do not yet. A node that uses the maximum of other
+// gateways need not use it.
 func remaining(nodes []corev1.Node, name string, back bool) []string {
 	var out []string
 
@@ -103,19 +105,15 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 			continue
 		}
 
-		by, err := annotation.ParseLeavesBy(n.Annotations)
+		gateways, err := annotation.ParseLeavesBy(n.Annotations)
+		usesIt := slices.Contains(gateways, name)
+
+		isDone := !usesIt
 		if back {
-			if err == nil && (slices.Contains(by, name) || len(by) >= plan.MaxEgressGateways) {
-				continue
-			}
-
-			out = append(out, n.Name)
-
-			continue
+			isDone = usesIt || len(gateways) >= plan.MaxEgressGateways
 		}
 
-		// Without the annotation, the routes are unknown.
-		if err != nil || slices.Contains(by, name) {
+		if err != nil || !isDone { // without the annotation, the routes are unknown
 			out = append(out, n.Name)
 		}
 	}
@@ -123,7 +121,7 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 	return out
 }
 
-// outcome describes the result.
+// outcome describes the result for the operator.
 func outcome(nodes []corev1.Node, back bool) string {
 	var withoutGateway []string
 
