@@ -23,9 +23,10 @@ const LeaseName = "ovn-ebpf-controller"
 // DefaultDuration is the duration of the lease, if Config does not set it.
 const DefaultDuration = 15 * time.Second
 
-// Config names this replica and the Lease.
+// Config names this replica and the Lease. Identity and Namespace must be set.
 type Config struct {
-	Identity, Namespace string
+	Identity  string // of this replica, unique among all replicas
+	Namespace string // of the Lease
 	// Lease is how long the other replicas wait for a silent leader. The leader itself gives up
 	// after two thirds of it. 0: DefaultDuration.
 	Lease time.Duration
@@ -48,7 +49,7 @@ func Identity(given string) (string, error) {
 // Duration returns the duration of the lease.
 func (c Config) Duration() time.Duration { return cmp.Or(c.Lease, DefaultDuration) }
 
-// Object returns the Lease, without its content, as the subject of Events.
+// Object returns the Lease, without its spec, as the subject of Events.
 func (c Config) Object() *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
@@ -60,15 +61,15 @@ func (c Config) Object() *coordinationv1.Lease {
 type Options struct {
 	Config
 	Client kubernetes.Interface
-	Clock  func() time.Duration  // that the lease runs by; nil: BootClock
+	Clock  func() time.Duration  // measures the lease; nil: BootClock
 	Leader func(identity string) // called when another replica leads, and when this one does; may be nil
 	Late   func(late bool)       // called when Hold begins to wait, and when it ends; may be nil
 	Log    *slog.Logger
 }
 
-// Run calls lead whenever this replica is elected, until the context ends. The context of lead
-// ends with the term. When lead returns, Run releases the lease, and stands for election again.
-// An error of lead ends Run, except a LostError.
+// Run calls lead whenever this replica is elected, until the context ends. It returns nil then. The
+// context of lead ends with the term, and lead must return soon after. When lead returns, Run releases
+// the lease, and stands for election again. An error of lead ends Run, except a LostError.
 func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error) error {
 	if o.Clock == nil {
 		o.Clock = BootClock
@@ -83,13 +84,15 @@ func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error
 	return nil
 }
 
-// runOnce stands for election, and leads until the term is over.
+// runOnce stands for election, and leads until the term is over. Two goroutines run until both are
+// done: client-go's elector, which renews the lease, and the one that leads. When the latter returns,
+// it ends the elector, which then releases the lease.
 func (o Options) runOnce(ctx context.Context, lead func(context.Context, *Term) error) error {
 	// The elector must keep the lease until lead has returned, so it does not end with ctx.
 	electing, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 
-	elected := make(chan context.Context, 1)
+	elected := make(chan context.Context, 1) // the elector's context of the term
 	lease := o.lease()
 
 	started := func(ctx context.Context) { elected <- ctx }
@@ -99,7 +102,7 @@ func (o Options) runOnce(ctx context.Context, lead func(context.Context, *Term) 
 		return fmt.Errorf("elect leader: %w", err)
 	}
 
-	over := make(chan struct{})
+	over := make(chan struct{}) // closed when the elector has given up
 
 	var group errgroup.Group
 	group.Go(func() error {
@@ -117,19 +120,19 @@ func (o Options) runOnce(ctx context.Context, lead func(context.Context, *Term) 
 			return nil
 		case <-over:
 			return nil
-		case term := <-elected:
-			term, cancel := context.WithCancel(term)
+		case termCtx := <-elected:
+			termCtx, cancel := context.WithCancel(termCtx)
 			defer cancel()
-			defer context.AfterFunc(ctx, cancel)()
+			defer context.AfterFunc(ctx, cancel)() // the term also ends with ctx
 
-			return ignoreLost(o.term(term, lease, lead))
+			return ignoreLost(o.term(termCtx, lease, lead))
 		}
 	})
 
 	return group.Wait()
 }
 
-// term calls lead for a term that the lease bounds.
+// term calls lead for a term that ends when the lease is lost.
 func (o Options) term(ctx context.Context, l *lease, lead func(context.Context, *Term) error) error {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -160,8 +163,8 @@ func (o Options) lease() *lease {
 	return newLease(lock, o.Duration(), o.Clock)
 }
 
-// electorConfig returns the settings of client-go's elector. They have the proportions of its
-// defaults.
+// electorConfig returns the settings of client-go's elector. The durations have the proportions of the
+// usual 15 s, 10 s and 2 s. started is called when this replica is elected.
 func (o Options) electorConfig(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {
 	duration := lock.duration
 

@@ -37,7 +37,7 @@ type lease struct {
 	lost        func(error)   // see onLoss
 	held        bool          // this replica is the holder, as far as it knows
 	holder      string        // in the record that was read or written last; "": released
-	transitions int           // changes of the holder, in the record that this replica wrote last
+	transitions int           // leaderTransitions of the record that this replica wrote last
 	sent        time.Duration // time of the clock when this write was sent
 	renewed     chan struct{} // closed at the next renewal
 }
@@ -71,8 +71,9 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
-// recordSeen notices by a record that was read that this replica has lost the lease. If the holder
-// has changed twice since, the record has this replica's identity again, but more transitions.
+// recordSeen checks whether a record that was read shows that this replica has lost the lease. If the
+// holder has changed twice since this replica's last write, the record has its identity again, but
+// more transitions.
 func (l *lease) recordSeen(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
@@ -136,7 +137,7 @@ func (l *lease) recordWritten(record resourcelock.LeaderElectionRecord, sent tim
 
 // grace returns whether and how long this replica may write:
 //
-//   - left is how long it may still send writes. At 0 or less, it must wait for a renewal. The time
+//   - left is how long it may still send writes. At 0 or less, it must wait for a renewal. This time
 //     ends after two thirds of the lease, so a request in flight has the last third to arrive.
 //   - renewed is closed at the next renewal.
 //   - over means that another replica may hold the lease: it has expired, or is lost.

@@ -10,9 +10,10 @@ import (
 // replica has it.
 const LostLease = "lease"
 
-// LostError is the cause of the end of a term that ended by accident.
+// LostError is the cause of a term's context if leadership was lost (Term.Lose). A term that ends with
+// Run's context has another cause.
 type LostError struct {
-	Reason string // for metrics: LostLease, or one of the caller
+	Reason string // for metrics: LostLease, or a reason of the caller
 	Err    error
 }
 
@@ -28,8 +29,8 @@ type Term struct {
 	late  func(bool) // may be nil
 }
 
-// WithoutElection calls lead for a term that only Lose and the context end. Its Hold does not
-// wait.
+// WithoutElection calls lead once, without a Lease: only Lose and the context end the term, and Hold
+// does not wait. It returns the error of lead.
 func WithoutElection(ctx context.Context, lead func(context.Context, *Term) error) error {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -40,10 +41,10 @@ func WithoutElection(ctx context.Context, lead func(context.Context, *Term) erro
 // Lose ends the term. The cause of its context becomes a LostError.
 func (t *Term) Lose(reason string, err error) { t.lose(&LostError{reason, err}) }
 
-// Hold returns nil when this replica may write now. It waits while the lease is not renewed, and
-// returns the cause when the term is over: from then on nothing may be written. The context must
-// be that of the term, or derived from it. A request that is sent right after Hold has a third of
-// the lease to arrive.
+// Hold returns nil when this replica may write now. It waits while the renewal of the lease is late.
+// When the term is over, it returns the cause, and nothing may be written any more. The context must be
+// that of the term, or derived from it. A request that is sent right after Hold has a third of the
+// lease to arrive.
 func (t *Term) Hold(ctx context.Context) error {
 	for t.lease != nil && ctx.Err() == nil {
 		left, renewed, over := t.lease.grace()
@@ -56,7 +57,8 @@ func (t *Term) Hold(ctx context.Context) error {
 			break
 		}
 
-		t.wait(ctx, renewed, t.lease.duration/3+left) // until the lease is over
+		// left is 0 or less, and two thirds of the lease are over: this waits for the last third.
+		t.wait(ctx, renewed, t.lease.duration/3+left)
 	}
 
 	if ctx.Err() != nil {
