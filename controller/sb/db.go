@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// timeout limits a whole call. Nodes are rarely removed, and other rows must not wait for that.
+// timeout limits a whole call. It is short because the rows of other owners wait for the call.
 const timeout = 5 * time.Second
 
 // Tables of the Southbound schema.
@@ -27,7 +27,7 @@ const (
 	globalTable         = "SB_Global"
 )
 
-// DB is a Southbound database. Each call has its own connection, because calls are rare. Its
+// DB is OVN's Southbound database. Each call makes its own connection, because calls are rare. Its
 // methods may be called from any goroutine.
 type DB struct {
 	endpoints []string
@@ -35,16 +35,28 @@ type DB struct {
 	log       *slog.Logger
 }
 
-// New returns the database at any of the endpoints. With several endpoints it uses the leader.
+// New returns the database at the endpoints, as nb.Parse returns them. It does not connect. With
+// several endpoints, calls use the leader of the cluster.
 func New(endpoints []string, files nb.TLS, log *slog.Logger) *DB {
 	return &DB{endpoints: endpoints, tls: files, log: log}
 }
 
-// termID is the key of SB_Global's external_ids with the term of the last write. northd 23.03 does
-// not copy these external_ids, and ovn-controller does not read them.
+// termID is the key in SB_Global's external_ids of the term in which this database was last written.
+// northd 23.03 does not overwrite these external_ids, and ovn-controller does not read them.
 const termID = "ovn-ebpf.io/term"
 
-// Fence limits writes to one term of a leader.
+// Fence limits a write to one term of a leader, also if the process is suspended before the write. The
+// zero Fence does not limit it.
+//
+// The Northbound database has the current term, so a transaction here cannot compare with it. The write
+// therefore has three steps:
+//  1. Read the term that this database has recorded last.
+//  2. Call Holds: the Northbound database must still have this term.
+//  3. Write, and record this term, if the term of step 1 is still recorded.
+//
+// If the leader is suspended after step 2, and another leader writes here meanwhile, step 3 fails with
+// nb.ErrFenced. A new leader does not write here only to record its term, so an old write may still
+// succeed before the first write of the new leader.
 type Fence struct {
 	Term  string                      // unique among all leaders and terms
 	Holds func(context.Context) error // returns an error if the Northbound database has another term
@@ -52,11 +64,6 @@ type Fence struct {
 
 // RemoveChassis deletes the chassis of that name, with its encapsulations and its private row. A
 // missing chassis is not an error. A connected ovn-controller creates its chassis again.
-//
-// The transaction records the term. It is conditional on the term that was recorded before Holds
-// was called. So a leader that was suspended in between gets nb.ErrFenced, if another leader has
-// written here meanwhile. A new leader does not write here only to record its term. The zero
-// Fence does not limit the write.
 func (d *DB) RemoveChassis(ctx context.Context, name string, f Fence) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -84,6 +91,7 @@ func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 
 	where := []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)}
 
+	// OVSDB deletes the rows of Encap with their chassis, which alone refers to them.
 	ops := []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: chassisTable, Where: where}}
 	if _, ok := conn.Schema().Tables[chassisPrivateTable]; ok {
 		ops = append(ops, ovsdb.Operation{
@@ -117,14 +125,15 @@ func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 		return 0, err
 	}
 
-	return results[len(fence)].Count, nil
+	return results[len(fence)].Count, nil // of the first delete
 }
 
-// waitFailed is the error of a wait that timed out.
+// waitFailed is the error of a wait operation whose condition does not hold (RFC 7047, 5.2.6).
 const waitFailed = "timed out"
 
-// operations returns the operations that wait for the currently recorded term and record this one.
-// It returns none if northd has not created the global row yet.
+// operations reads the recorded term. It returns a wait operation, which fails if another term is
+// recorded then, and an update operation that records this term. It returns none if northd has not
+// created the row of SB_Global yet.
 func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Operation, error) {
 	all := []ovsdb.Condition{}
 	read := ovsdb.Operation{
@@ -147,7 +156,7 @@ func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Oper
 		return nil, nil
 	}
 
-	row := results[0].Rows[0]
+	row := results[0].Rows[0] // the table has only one row
 	where := []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, row["_uuid"])}
 	noWait := 0 // milliseconds: the wait fails at once if its condition does not hold
 
@@ -183,7 +192,7 @@ type Chassis struct {
 	IPs      []string // of its tunnels
 }
 
-// ListChassis returns all chassis by name.
+// ListChassis returns all chassis by name, which is the system-id of the node's OVS.
 func (d *DB) ListChassis(ctx context.Context) (map[string]Chassis, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -241,7 +250,7 @@ func (d *DB) list(ctx context.Context) (map[string]Chassis, error) {
 	return out, nil
 }
 
-// connect returns a connection without a cache.
+// connect returns a connection that monitors no tables, so it has no cache.
 func (d *DB) connect(ctx context.Context) (client.Client, error) {
 	files, err := d.tls.Config(d.endpoints)
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-// Reader is a database to which the controller must not write. Another process, which may, runs
-// RemoveStale.
+// Reader is a database that the controller must not change. Another process, which may do so, runs
+// RemoveStale instead (container chassis of ovn-ebpf-central).
 type Reader struct{ *DB }
 
-// RemoveChassis returns an error until the chassis is gone.
+// RemoveChassis returns an error until the other process has removed the chassis.
 func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 	all, err := r.ListChassis(ctx)
 	if err != nil {
@@ -37,12 +37,13 @@ func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 	return nil
 }
 
-// staleCheckInterval is how often RemoveStale checks the chassis without a change of the Nodes,
-// because an ovn-controller that still runs registers its chassis again.
+// staleCheckInterval is how often RemoveStale checks the chassis if no Node is deleted. An
+// ovn-controller that still runs registers its chassis again.
 const staleCheckInterval = time.Minute
 
-// RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis
-// must be named after their Nodes.
+// RemoveStale deletes each chassis without a Node of its name: when it starts, after a Node is deleted,
+// and every staleCheckInterval. All chassis must be named after their Nodes. It returns nil when the
+// context ends, and retries after errors.
 func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *slog.Logger) error {
 	nodes := informer.New(client.CoreV1().Nodes(), informer.Options{
 		Name:      "nodes",
@@ -81,8 +82,8 @@ func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *
 	})
 }
 
-// removeStale checks all chassis once. It asks the API server before it deletes one, because the
-// informer may be behind.
+// removeStale checks all chassis once. exists reports whether the informer has the Node. Before it
+// deletes a chassis, it also asks the API server, because the informer may be behind.
 func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exists func(string) bool) error {
 	all, err := db.ListChassis(ctx)
 	if err != nil {
@@ -107,7 +108,7 @@ func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exist
 	return errors.Join(errs...)
 }
 
-// nameOnly drops all but the name of a Node.
+// nameOnly drops all fields of a Node but those that an informer needs.
 func nameOnly(object any) (any, error) {
 	if n, ok := object.(*corev1.Node); ok {
 		return &corev1.Node{
