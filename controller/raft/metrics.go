@@ -13,9 +13,9 @@ import (
 // replyTimeout limits the time for the replies of all servers.
 const replyTimeout = 3 * time.Second
 
-// Metrics returns the metrics of OVN's databases. A metric that ovn-kubernetes has, too, has its
-// name. The label of a server is its endpoint, because a server that does not answer has no known
-// identifier.
+// Metrics returns the table of metrics of OVN's databases. A metric that ovn-kubernetes also has keeps
+// its name there. The label of a server is its endpoint, because the identifier of a server that does
+// not answer is unknown.
 func Metrics() metric.Table {
 	gauge := func(name, help string, more ...string) metric.Family {
 		return metric.Family{
@@ -49,7 +49,7 @@ func Metrics() metric.Table {
 	}
 }
 
-// Collector queries the servers at each scrape.
+// Collector queries the servers at each scrape, concurrently and for at most replyTimeout.
 type Collector struct {
 	databases []Database
 	set       metric.Set
@@ -69,7 +69,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
 	defer cancel()
 
-	statuses := make([]chan []Server, len(c.databases))
+	statuses := make([]chan []Server, len(c.databases)) // one result each
 	for i, d := range c.databases {
 		statuses[i] = make(chan []Server, 1)
 		go func() { statuses[i] <- d.Status(ctx) }()
@@ -88,7 +88,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// putValues calls put for each known value, with the labels that only this metric has.
+// putValues calls put for each known value. more are the labels of this metric besides database and
+// endpoint.
 func (s Server) putValues(put func(name string, v float64, more ...string)) {
 	put("up", metric.One(s.Err == nil))
 

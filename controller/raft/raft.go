@@ -21,17 +21,17 @@ type Database struct {
 	Name      string   // OVN_Northbound or OVN_Southbound
 	Endpoints []string // of the servers: unix:PATH, tcp:IP:PORT or ssl:IP:PORT
 	TLS       nb.TLS   // for ssl endpoints
-	Control   string   // path of this machine's control socket, for tcp and ssl endpoints; "": none
+	Control   string   // path of the control socket of this machine's server, if any; "": unknown
 }
 
-// Northbound returns the Northbound database, with OVN's default control socket.
+// Northbound returns the Northbound database, with the path of OVN's default control socket.
 func Northbound(endpoints []string, files nb.TLS) Database {
 	return Database{
 		Name: "OVN_Northbound", Endpoints: endpoints, TLS: files, Control: "/run/ovn/ovnnb_db.ctl",
 	}
 }
 
-// Southbound returns the Southbound database, with OVN's default control socket.
+// Southbound returns the Southbound database, with the path of OVN's default control socket.
 func Southbound(endpoints []string, files nb.TLS) Database {
 	return Database{
 		Name: "OVN_Southbound", Endpoints: endpoints, TLS: files, Control: "/run/ovn/ovnsb_db.ctl",
@@ -42,8 +42,8 @@ func Southbound(endpoints []string, files nb.TLS) Database {
 type Server struct {
 	Endpoint    string
 	Err         error        // why it did not answer; then all fields but Endpoint are zero
-	Clustered   bool         // otherwise it is standalone, and only Size is valid of the fields below
-	Cluster, ID string       // identifiers of the cluster and of the server
+	Clustered   bool         // otherwise it is standalone, and of the fields below only Size is valid
+	Cluster, ID string       // UUIDs of the cluster and of the server; "" if not yet known
 	Leader      bool         // of the cluster
 	Connected   bool         // to a majority of the cluster
 	Index       int          // of the log entry that clients see
@@ -51,7 +51,8 @@ type Server struct {
 	Size        int64        // of its database file in bytes; 0 if unknown
 }
 
-// LocalStatus is the state that only a server's control socket reports.
+// LocalStatus is the state in the cluster that only a server's control socket reports (cluster/status,
+// ovsdb-server(1)).
 type LocalStatus struct {
 	ID                       string // of the server
 	Role                     string // leader, follower or candidate
@@ -61,7 +62,8 @@ type LocalStatus struct {
 	Servers                  int // members that it knows
 }
 
-// Status queries all servers concurrently. The result has the order of the endpoints.
+// Status queries all servers concurrently, until ctx ends. The result has one Server for each endpoint,
+// in their order. A server that does not answer has an Err.
 func (d Database) Status(ctx context.Context) []Server {
 	out := make([]Server, len(d.Endpoints))
 
@@ -89,7 +91,7 @@ func (d Database) serverStatus(ctx context.Context, endpoint string) Server {
 	control, onThisMachine := d.controlSocket(endpoint)
 
 	if s.Clustered {
-		// The control socket may be missing, or belong to another server.
+		// The control socket may be missing, or be that of another server of the cluster.
 		local, err := readControlStatus(ctx, control, d.Name)
 		if err == nil && local.ID == s.ID {
 			s.Local, onThisMachine = &local, true
@@ -128,7 +130,8 @@ func databaseFileSize(control string) int64 {
 }
 
 // readServerTable reads the state that a server reports to its clients: the row of this database in
-// the database _Server (ovsdb-server(5)).
+// table Database of the database _Server (ovsdb-server(5)). The request is a transaction with one
+// select operation (RFC 7047, 4.1.3 and 5.2.2).
 func (d Database) readServerTable(ctx context.Context, endpoint string) (Server, error) {
 	tlsConfig, err := d.TLS.Config([]string{endpoint})
 	if err != nil {
@@ -141,12 +144,12 @@ func (d Database) readServerTable(ctx context.Context, endpoint string) (Server,
 	}
 	defer conn.Close()
 
-	var results []struct {
+	var results []struct { // one for each operation
 		Error, Details string
 		Rows           []struct {
 			Model             string
 			Leader, Connected bool
-			Cid, Sid, Index   json.RawMessage
+			Cid, Sid, Index   json.RawMessage // columns with at most one value
 		}
 	}
 
@@ -171,13 +174,14 @@ func (d Database) readServerTable(ctx context.Context, endpoint string) (Server,
 		Cluster:   uuid(row.Cid),
 		ID:        uuid(row.Sid),
 	}
-	// Before the first log entry, the column is an empty set, and Index stays 0.
+	// Before the first log entry, the column is an empty set (["set", []]), and Index stays 0.
 	_ = json.Unmarshal(row.Index, &s.Index)
 
 	return s, nil
 }
 
-// uuid returns the value of a column with at most one UUID, or "".
+// uuid returns the value of a column with at most one UUID: of ["uuid", "01234567-…"], or "" for
+// ["set", []] (RFC 7047, 5.1).
 func uuid(column json.RawMessage) string {
 	var pair [2]string
 	if json.Unmarshal(column, &pair) != nil || pair[0] != "uuid" {
@@ -207,8 +211,17 @@ func readControlStatus(ctx context.Context, path, database string) (LocalStatus,
 	return parseClusterStatus(status)
 }
 
-// parseClusterStatus reads the reply to cluster/status (ovsdb/raft.c of OVS): lines of the form
-// "key: value", then the list of the members, with a line for each.
+// parseClusterStatus reads the reply to cluster/status (raft_unixctl_status in ovsdb/raft.c of OVS):
+// lines of the form "key: value", then the list of the members, with an indented line for each. For
+// example:
+//
+//	Server ID: 1234 (12345678-9abc-…)
+//	Role: leader
+//	Term: 3
+//	Log: [2, 10]
+//	Entries not yet committed: 0
+//	Servers:
+//	    1234 (1234 at ssl:192.0.2.1:6643) (self)
 func parseClusterStatus(status string) (LocalStatus, error) {
 	var l LocalStatus
 
@@ -269,7 +282,8 @@ func dial(ctx context.Context, endpoint string, tlsConfig *tls.Config) (net.Conn
 	}
 }
 
-// call sends one request and reads its reply. The connection must not be used again.
+// call sends one JSON-RPC request and decodes the result of its reply. It returns when ctx ends. The
+// connection must not be used again.
 func call(ctx context.Context, conn net.Conn, method string, params, result any) error {
 	// A deadline in the past ends the Write or Read below as soon as ctx ends.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
