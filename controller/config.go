@@ -18,44 +18,53 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
+// defaultMTU is the MTU of pods if Config does not set it: 1500 of most networks, less Geneve's headers.
 const defaultMTU = 1400
 
-// ClusterSubnet is a range of pod addresses and the prefix length of each node's part of it.
+// ClusterSubnet is a range of pod addresses. Each node gets a subnet of it.
 type ClusterSubnet struct {
 	Prefix  netip.Prefix
-	HostLen int
+	HostLen int // prefix length of a node's subnet
 }
 
-// Config is what Run needs. Validate names the fields that must be set.
+// Config is what Run needs. RestConfig, NBAddress, ClusterSubnets, JoinSubnets and SNATPorts must be
+// set. Validate checks all fields.
 type Config struct {
-	RestConfig           *rest.Config
-	NBAddress, SBAddress string   // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
-	NBTLS, SBTLS         nb.TLS   // of ssl: endpoints
-	Databases            []string // addresses of OVN's databases, whose ports no Service gets
-	ClusterSubnets       []ClusterSubnet
-	ServiceCIDRs         []netip.Prefix
-	JoinSubnets          []netip.Prefix    // one for each family of ClusterSubnets; more are ignored
-	ExternalIPs          []netip.Prefix    // allowed ranges of Services' external IPs; nil: none are allowed
-	PodTunnels           []netip.Prefix    // outside of the pods, where pods may send Geneve packets; never to nodes
-	Hosts                annotation.Trust  // which addresses Nodes may claim for their hosts
-	ChassisOfNode        bool              // the chassis of a node has the Node's name
-	TrustSlices          bool              // only the control plane can write EndpointSlices with its label
-	Shares               service.Shares    // budgets of Services and host ports
-	SNATPorts            cluster.PortRange // of nodes whose annotation has no range
-	MTU                  int               // of pods; 0: 1400
-	BFD                  bool              // watch gateway routers' next hops
-	ACLLogRate           int               // messages a second and ACL; 0: plan.DefaultACLLogRate
-	Identity             string            // in the election; "": host name and process id
-	LeaseNamespace       string
-	Lease                time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
-	FirstAnnotation      bool          // annotate pods as the first generation did, too
-	WaitForAgent         bool          // give a node a subnet only after its agent has written its annotations
-	ChassisRemover       bool          // another process removes the chassis of deleted nodes (sb.RemoveStale)
-	LeaderElect          bool          // false: leads until another controller claims its database, then ends
-	MetricsAddr          string        // where to serve HTTP; "": nowhere
-	MetricsTLS           endpoint.TLS
+	// Servers.
+	RestConfig           *rest.Config // of the API server
+	NBAddress, SBAddress string       // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
+	NBTLS, SBTLS         nb.TLS       // of ssl: endpoints
+	Databases            []string     // addresses of OVN's databases, whose ports no Service gets
 
-	// Begun, if not nil, is called when Run starts to work. missing returns why the controller is
+	// The network.
+	ClusterSubnets []ClusterSubnet
+	ServiceCIDRs   []netip.Prefix
+	JoinSubnets    []netip.Prefix    // exactly one for each family of ClusterSubnets; other families are ignored
+	ExternalIPs    []netip.Prefix    // allowed ranges of Services' external IPs; nil: none are allowed
+	PodTunnels     []netip.Prefix    // networks besides pods where pods may send Geneve packets; never to nodes
+	Hosts          annotation.Trust  // which addresses Nodes may claim for their hosts
+	ChassisOfNode  bool              // the chassis of a node has the Node's name
+	TrustSlices    bool              // only the control plane can write EndpointSlices with its label
+	Shares         service.Shares    // budgets of Services and host ports
+	SNATPorts      cluster.PortRange // of nodes whose annotation has no range
+	MTU            int               // of pods; 0: defaultMTU
+	BFD            bool              // watch gateway routers' next hops
+	ACLLogRate     int               // messages per second and ACL; 0: plan.DefaultACLLogRate
+
+	// The election.
+	LeaderElect    bool          // false: leads until another controller claims its database, then ends
+	Identity       string        // in the election; "": host name and process ID
+	LeaseNamespace string        // required with LeaderElect
+	Lease          time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
+
+	// How it works.
+	FirstAnnotation bool         // annotate pods as ovn-kubernetes' first generation did, too
+	WaitForAgent    bool         // give a node a subnet only after its agent has written its annotations
+	ChassisRemover  bool         // another process removes the chassis of deleted nodes (sb.RemoveStale)
+	MetricsAddr     string       // where to serve HTTP, as host:port; "": nowhere
+	MetricsTLS      endpoint.TLS // the zero value: plain HTTP
+
+	// Begun, if not nil, is called once when Run starts to work. missing returns why the controller is
 	// not ready, or "" if it is.
 	Begun func(missing func() string) `json:"-"`
 
@@ -63,8 +72,8 @@ type Config struct {
 	// back, and must continue while the process is stopped or the machine is suspended.
 	Clock func() time.Duration `json:"-"`
 
-	// Busy is called with true when more than a few changes begin to wait, and with false when
-	// that ends. Pace returns such a function. Busy may be nil.
+	// Busy, if not nil, is called with true when more than a few changes begin to wait, and with false
+	// when that ends. Pace returns such a function.
 	Busy func(busy bool) `json:"-"`
 }
 
@@ -93,6 +102,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// validateAddresses checks the addresses of servers, and what belongs to them.
 func (c Config) validateAddresses() error {
 	var errs []error
 	if c.RestConfig == nil {
@@ -133,6 +143,7 @@ func checkDatabase(address string, files nb.TLS) error {
 	return files.Check(endpoints)
 }
 
+// validateSubnets checks ClusterSubnets and ServiceCIDRs.
 func (c Config) validateSubnets() error {
 	if len(c.ClusterSubnets) == 0 {
 		return errors.New("no cluster subnet")
@@ -141,7 +152,7 @@ func (c Config) validateSubnets() error {
 	var errs []error
 
 	for _, s := range c.ClusterSubnets {
-		// A node's subnet needs room for the router, the management port and a few pods.
+		// A node's subnet has at least 8 addresses: for the router, the management port and a few pods.
 		longest := 29
 		if s.Prefix.Addr().Is6() {
 			longest = 125
@@ -236,7 +247,7 @@ func (c Config) validateOverlap() error {
 	return errors.Join(errs...)
 }
 
-// plan returns the settings of plans.
+// plan returns the settings of package plan.
 func (c Config) plan() plan.Config {
 	p := plan.Config{
 		ServiceCIDRs:  c.ServiceCIDRs,

@@ -24,7 +24,7 @@ import (
 
 // Run runs the controller until the context ends, and then returns nil. It waits for a database
 // or an API server that it cannot reach. It returns an error only for faults that waiting cannot
-// repair.
+// repair, such as an invalid configuration or an HTTP address in use.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("invalid configuration: %w", err)
@@ -55,7 +55,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	db := nb.New(endpoints, log)
 	db.UseTLS(cfg.NBTLS)
 
-	var loop *reconcile.Loop // set before servers.Run calls Changed
+	// servers finds the API servers and databases, whose ports no Service gets. It and the loop need
+	// each other: loop is set before servers.Run calls Changed.
+	var loop *reconcile.Loop
 
 	servers, err := controlplane.New(controlplane.Options{
 		API: cfg.RestConfig, Databases: cfg.Databases, Services: cfg.ServiceCIDRs, Log: log,
@@ -113,7 +115,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return group.Wait()
 }
 
-// southbound returns the database with the chassis of nodes; nil if none is configured.
+// southbound returns the database from which chassis of deleted nodes are removed, or nil if none is
+// configured.
 func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	endpoints, err := nb.Parse(c.SBAddress)
 	if c.SBAddress == "" || err != nil { // Validate has returned the error
@@ -128,7 +131,8 @@ func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	return db
 }
 
-// databases returns the metrics of OVN's databases.
+// databases returns the collector of the metrics of OVN's databases. northbound are the endpoints of
+// the Northbound database.
 func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Collector {
 	all := []raft.Database{raft.Northbound(northbound, c.NBTLS)}
 	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate returns other errors
@@ -138,7 +142,7 @@ func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Coll
 	return raft.NewCollector(log, all...)
 }
 
-// Metrics returns the metrics that the controller serves.
+// Metrics returns the table of all metrics that the controller serves.
 func Metrics() metric.Table { return append(reconcile.Metrics(), raft.Metrics()...) }
 
 // election returns the configuration of the election; nil: this replica always leads.
@@ -150,8 +154,8 @@ func (c Config) election(identity string) *election.Config {
 	return &election.Config{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
 }
 
-// Handler serves /metrics, /healthz and /readyz. If the controller is ready, /readyz lists the
-// owners whose rows differ from the cluster because of their objects (Loop.Failing).
+// Handler returns a handler of /metrics, /healthz and /readyz. If the controller is ready, /readyz
+// lists the owners whose rows differ from the cluster because of their objects (Loop.Failing).
 func Handler(loop *reconcile.Loop, databases prometheus.Collector, t endpoint.TLS) http.Handler {
 	return endpoint.Handler(endpoint.Pages{
 		Collectors: []prometheus.Collector{loop.Collector(), databases},
