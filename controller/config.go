@@ -18,7 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// defaultMTU is the MTU of pods if Config does not set it: 1500 of most networks, less Geneve's headers.
+// defaultMTU is the MTU of pods if Config does not set it: 1500 of most networks, less Geneve's
+// headers.
 const defaultMTU = 1400
 
 // ClusterSubnet is a range of pod addresses. Each node gets a subnet of it.
@@ -27,8 +28,8 @@ type ClusterSubnet struct {
 	HostLen int // prefix length of a node's subnet
 }
 
-// Config is what Run needs. RestConfig, NBAddress, ClusterSubnets, JoinSubnets and SNATPorts must be
-// set. Validate checks all fields.
+// Config is what Run needs. RestConfig, NBAddress, ClusterSubnets, JoinSubnets and SNATPorts must
+// be set. Validate checks all fields.
 type Config struct {
 	// Servers.
 	RestConfig           *rest.Config // of the API server

@@ -115,8 +115,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return group.Wait()
 }
 
-// southbound returns the database from which chassis of deleted nodes are removed, or nil if none is
-// configured.
+// southbound returns the database from which chassis of deleted nodes are removed, or nil if none
+// is configured.
 func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	endpoints, err := nb.Parse(c.SBAddress)
 	if c.SBAddress == "" || err != nil { // Validate has returned the error
@@ -131,8 +131,8 @@ func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	return db
 }
 
-// databases returns the collector of the metrics of OVN's databases. northbound are the endpoints of
-// the Northbound database.
+// databases returns the collector of the metrics of OVN's databases. northbound are the endpoints
+// of the Northbound database.
 func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Collector {
 	all := []raft.Database{raft.Northbound(northbound, c.NBTLS)}
 	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate returns other errors

@@ -94,8 +94,8 @@ func isReady(n *corev1.Node) bool {
 }
 
 // remaining returns the nodes whose pods still leave by the gateway of that name. With back, it
-// returns those that may use the gateway again but do not yet. A node that uses the maximum of other
-// gateways need not use it.
+// returns those that may use the gateway again but do not yet. A node that uses the maximum of
+// other gateways need not use it.
 func remaining(nodes []corev1.Node, name string, back bool) []string {
 	var out []string
 

@@ -68,8 +68,8 @@ type Options struct {
 }
 
 // Run calls lead whenever this replica is elected, until the context ends. It returns nil then. The
-// context of lead ends with the term, and lead must return soon after. When lead returns, Run releases
-// the lease, and stands for election again. An error of lead ends Run, except a LostError.
+// context of lead ends with the term, and lead must return soon after. When lead returns, Run
+// releases the lease, and stands for election again. An error of lead ends Run, except a LostError.
 func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error) error {
 	if o.Clock == nil {
 		o.Clock = BootClock
@@ -85,8 +85,8 @@ func Run(ctx context.Context, o Options, lead func(context.Context, *Term) error
 }
 
 // runOnce stands for election, and leads until the term is over. Two goroutines run until both are
-// done: client-go's elector, which renews the lease, and the one that leads. When the latter returns,
-// it ends the elector, which then releases the lease.
+// done: client-go's elector, which renews the lease, and the one that leads. When the latter
+// returns, it ends the elector, which then releases the lease.
 func (o Options) runOnce(ctx context.Context, lead func(context.Context, *Term) error) error {
 	// The elector must keep the lease until lead has returned, so it does not end with ctx.
 	electing, release := context.WithCancel(context.WithoutCancel(ctx))
@@ -163,8 +163,8 @@ func (o Options) lease() *lease {
 	return newLease(lock, o.Duration(), o.Clock)
 }
 
-// electorConfig returns the settings of client-go's elector. The durations have the proportions of the
-// usual 15 s, 10 s and 2 s. started is called when this replica is elected.
+// electorConfig returns the settings of client-go's elector. The durations have the proportions of
+// the usual 15 s, 10 s and 2 s. started is called when this replica is elected.
 func (o Options) electorConfig(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {
 	duration := lock.duration
 

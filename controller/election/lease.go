@@ -71,9 +71,9 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
-// recordSeen checks whether a record that was read shows that this replica has lost the lease. If the
-// holder has changed twice since this replica's last write, the record has its identity again, but
-// more transitions.
+// recordSeen checks whether a record that was read shows that this replica has lost the lease. If
+// the holder has changed twice since this replica's last write, the record has its identity again,
+// but more transitions.
 func (l *lease) recordSeen(record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
@@ -137,8 +137,8 @@ func (l *lease) recordWritten(record resourcelock.LeaderElectionRecord, sent tim
 
 // grace returns whether and how long this replica may write:
 //
-//   - left is how long it may still send writes. At 0 or less, it must wait for a renewal. This time
-//     ends after two thirds of the lease, so a request in flight has the last third to arrive.
+//   - left is how long it may still send writes. At 0 or less, it must wait for a renewal. This
+//     time ends after two thirds of the lease, so a request in flight has the last third to arrive.
 //   - renewed is closed at the next renewal.
 //   - over means that another replica may hold the lease: it has expired, or is lost.
 func (l *lease) grace() (left time.Duration, renewed <-chan struct{}, over bool) {

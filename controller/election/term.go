@@ -10,8 +10,8 @@ import (
 // replica has it.
 const LostLease = "lease"
 
-// LostError is the cause of a term's context if leadership was lost (Term.Lose). A term that ends with
-// Run's context has another cause.
+// LostError is the cause of a term's context if leadership was lost (Term.Lose). A term that ends
+// with Run's context has another cause.
 type LostError struct {
 	Reason string // for metrics: LostLease, or a reason of the caller
 	Err    error
@@ -29,8 +29,8 @@ type Term struct {
 	late  func(bool) // may be nil
 }
 
-// WithoutElection calls lead once, without a Lease: only Lose and the context end the term, and Hold
-// does not wait. It returns the error of lead.
+// WithoutElection calls lead once, without a Lease: only Lose and the context end the term, and
+// Hold does not wait. It returns the error of lead.
 func WithoutElection(ctx context.Context, lead func(context.Context, *Term) error) error {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -41,10 +41,10 @@ func WithoutElection(ctx context.Context, lead func(context.Context, *Term) erro
 // Lose ends the term. The cause of its context becomes a LostError.
 func (t *Term) Lose(reason string, err error) { t.lose(&LostError{reason, err}) }
 
-// Hold returns nil when this replica may write now. It waits while the renewal of the lease is late.
-// When the term is over, it returns the cause, and nothing may be written any more. The context must be
-// that of the term, or derived from it. A request that is sent right after Hold has a third of the
-// lease to arrive.
+// Hold returns nil when this replica may write now. It waits while the renewal of the lease is
+// late. When the term is over, it returns the cause, and nothing may be written any more. The
+// context must be that of the term, or derived from it. A request that is sent right after Hold has
+// a third of the lease to arrive.
 func (t *Term) Hold(ctx context.Context) error {
 	for t.lease != nil && ctx.Err() == nil {
 		left, renewed, over := t.lease.grace()

@@ -12,7 +12,8 @@ import (
 )
 
 // ErrNodeBehind is returned for a pod if its node's annotation does not have the node's allocated
-// subnets. The caller retries when the annotation is right. Plans read the subnets from the annotation.
+// subnets. The caller retries when the annotation is right. Plans read the subnets from the
+// annotation.
 var ErrNodeBehind = errors.New("the node's annotation is about to change")
 
 // PodOf returns the pod as an owner of addresses.
@@ -24,8 +25,8 @@ func PodOf(p *corev1.Pod) Pod {
 // none in the node's subnets: those in its annotation, or else those that it requests, or else any.
 // While the node has no subnets, it returns the zero annotation.Pod.
 //
-// If annotated addresses are not available, the pod gets others, and conflict is the reason. After an
-// error, Pod returns the pod's earlier allocation. podsOf returns the pods of a node.
+// If annotated addresses are not available, the pod gets others, and conflict is the reason. After
+// an error, Pod returns the pod's earlier allocation. podsOf returns the pods of a node.
 func (a *Allocator) Pod(
 	n *corev1.Node,
 	p *corev1.Pod,

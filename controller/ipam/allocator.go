@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// maxNodes is the highest node id. If the join subnet has fewer addresses, Node returns an error before
-// ids reach it.
+// maxNodes is the highest node id. If the join subnet has fewer addresses, Node returns an error
+// before ids reach it.
 const maxNodes = 1 << 16
 
 // ErrExhausted is returned (wrapped) when nothing is left to allocate.
@@ -29,8 +29,8 @@ var ErrTaken = errors.New("taken")
 // ErrInvalid is returned (wrapped) for a request that can never be fulfilled.
 var ErrInvalid = errors.New("invalid")
 
-// UnavailableError is returned (wrapped) for a pod whose address or MAC address is taken or exhausted
-// now. The request may succeed once an address in For is released (TakeFreed).
+// UnavailableError is returned (wrapped) for a pod whose address or MAC address is taken or
+// exhausted now. The request may succeed once an address in For is released (TakeFreed).
 type UnavailableError struct {
 	For netip.Prefix // an address, or a subnet
 	err error        // wraps ErrTaken or ErrExhausted
@@ -124,8 +124,9 @@ func (a *Allocator) Node(
 // replaces a subnet outside the cluster's by the annotated one. It returns ErrTaken (wrapped) if
 // another node has a value.
 //
-// If podsOf is not nil, and the node gets its subnets now, it also allocates the annotated addresses
-// of the node's pods. So if a node is deleted and created again, other pods do not get them.
+// If podsOf is not nil, and the node gets its subnets now, it also allocates the annotated
+// addresses of the node's pods. So if a node is deleted and created again, other pods do not get
+// them.
 func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.Pod) error {
 	var errs []error
 	if id, err := annotation.ParseNodeID(n.Annotations); err == nil && !a.nodes.HasID(n.Name) {
@@ -178,8 +179,8 @@ func (a *Allocator) join(node string, id int) (join annotation.Join, err error) 
 	return join, nil
 }
 
-// RecordWritten records that the pod's annotations have its allocation. From then on, a change of the
-// annotations does not change the allocation.
+// RecordWritten records that the pod's annotations have its allocation. From then on, a change of
+// the annotations does not change the allocation.
 func (a *Allocator) RecordWritten(pod Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,8 +208,8 @@ func (a *Allocator) ReleasePods(name string, keep ...string) {
 		func(p Pod, _ bool) bool { return p.Name == name && !slices.Contains(keep, p.UID) })
 }
 
-// TakeFreed returns the pods' addresses that were released since the last call, for owners that wait
-// because of an UnavailableError.
+// TakeFreed returns the pods' addresses that were released since the last call, for owners that
+// wait because of an UnavailableError.
 func (a *Allocator) TakeFreed() []netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()

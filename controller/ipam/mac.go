@@ -15,8 +15,8 @@ import (
 )
 
 // checkRequest returns an error for a requested MAC address that the pod cannot have. A MAC address
-// that is derived from an IP address may only be requested together with this address, which must be
-// in the node's first subnet.
+// that is derived from an IP address may only be requested together with this address, which must
+// be in the node's first subnet.
 func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, subnets []netip.Prefix) error {
 	if r.MAC == nil {
 		return nil
@@ -28,10 +28,10 @@ func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, sub
 	return a.checkMAC(pod, node, subnets, r.MAC, inFirstSubnet...)
 }
 
-// holdMAC allocates the first MAC address that the pod may have: one of the candidates, the one derived
-// from its first address, or one made from its UID. The last ones are needed because the MAC addresses
-// derived from two IPv6 addresses may be equal. The pod must have addresses. Nil candidates are
-// ignored.
+// holdMAC allocates the first MAC address that the pod may have: one of the candidates, the one
+// derived from its first address, or one made from its UID. The last ones are needed because the
+// MAC addresses derived from two IPv6 addresses may be equal. The pod must have addresses. Nil
+// candidates are ignored.
 func (a *Allocator) holdMAC(
 	pod Pod,
 	node string,
@@ -71,10 +71,10 @@ func macsFromUID(uid string) []net.HardwareAddr {
 	return out
 }
 
-// checkMAC returns an error unless the pod may have the MAC address together with the IP addresses. It
-// must be a unicast address, and neither the node's own nor another pod's. A MAC address of the form of
-// annotation.DerivedMAC must be derived from one of the IP addresses, because it may be needed for
-// another IP address otherwise.
+// checkMAC returns an error unless the pod may have the MAC address together with the IP addresses.
+// It must be a unicast address, and neither the node's own nor another pod's. A MAC address of the
+// form of annotation.DerivedMAC must be derived from one of the IP addresses, because it may be
+// needed for another IP address otherwise.
 func (a *Allocator) checkMAC(
 	pod Pod,
 	node string,
@@ -108,8 +108,8 @@ func hasDerivedForm(mac net.HardwareAddr) bool {
 	return bytes.Equal(mac[:prefixBytes], example[:prefixBytes])
 }
 
-// nodeMACs returns the MAC addresses of the node's own ports: the router's, the management port's, and
-// the uplink's, which the gateway router shares.
+// nodeMACs returns the MAC addresses of the node's own ports: the router's, the management port's,
+// and the uplink's, which the gateway router shares.
 func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
 	var out []string
 	for _, s := range subnets {

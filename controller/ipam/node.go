@@ -14,8 +14,8 @@ type Subnet struct {
 	HostLen int
 }
 
-// Nodes allocates node ids, from 1, and one pod subnet per family to each node. Its methods must not
-// be called concurrently.
+// Nodes allocates node ids, from 1, and one pod subnet per family to each node. Its methods must
+// not be called concurrently.
 type Nodes struct {
 	subnets []Subnet
 	maxID   int
@@ -70,8 +70,8 @@ func (n *Nodes) ID(node string) (int, error) {
 	return 0, fmt.Errorf("allocate node id for %q: all %d are in use: %w", node, n.maxID, ErrExhausted)
 }
 
-// HoldSubnets allocates the subnets to the node, in place of its former ones. If one of them overlaps
-// another node's, it returns ErrTaken (wrapped) and changes nothing.
+// HoldSubnets allocates the subnets to the node, in place of its former ones. If one of them
+// overlaps another node's, it returns ErrTaken (wrapped) and changes nothing.
 func (n *Nodes) HoldSubnets(node string, subnets []netip.Prefix) error {
 	for _, s := range subnets {
 		if owner := n.overlap(s.Masked(), node); owner != "" {

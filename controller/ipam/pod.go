@@ -18,8 +18,8 @@ type Pod struct {
 }
 
 // Pods allocates pods' addresses from nodes' subnets. In each subnet it continues after the last
-// allocated address, so that a released address is not reused at once. MAC addresses are unique on each
-// node. Its methods must not be called concurrently.
+// allocated address, so that a released address is not reused at once. MAC addresses are unique on
+// each node. Its methods must not be called concurrently.
 type Pods struct {
 	pools     map[netip.Prefix]*pool               // by subnet, masked
 	held      map[string]map[string][]netip.Prefix // name → UID → addresses with their subnet's length
@@ -52,10 +52,10 @@ func NewPods() *Pods {
 	}
 }
 
-// Hold allocates the addresses to the pod, in place of its former ones: each with its subnet's length,
-// at most one per subnet. It returns ErrTaken (wrapped) if another pod has one of them, and ErrInvalid
-// (wrapped) if one is not for pods, or two are in one subnet. After an error the pod's allocation is
-// unchanged.
+// Hold allocates the addresses to the pod, in place of its former ones: each with its subnet's
+// length, at most one per subnet. It returns ErrTaken (wrapped) if another pod has one of them, and
+// ErrInvalid (wrapped) if one is not for pods, or two are in one subnet. After an error the pod's
+// allocation is unchanged.
 func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 	for i, a := range addresses {
 		if !isUsable(a.Addr(), a.Masked()) {
@@ -102,9 +102,9 @@ func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
 	return nil
 }
 
-// HoldMAC allocates the MAC address to the pod, in place of its former one. subnet is the first one of
-// the pod's node. A nil MAC means that it is derived from the IPv4 address. HoldMAC returns ErrTaken
-// (wrapped) if another pod of the node has it.
+// HoldMAC allocates the MAC address to the pod, in place of its former one. subnet is the first one
+// of the pod's node. A nil MAC means that it is derived from the IPv4 address. HoldMAC returns
+// ErrTaken (wrapped) if another pod of the node has it.
 func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
 	if err := p.CheckMAC(pod, subnet, mac); err != nil {
 		return err
@@ -248,8 +248,8 @@ func isOnePerSubnet(addresses, subnets []netip.Prefix) bool {
 		func(a, s netip.Prefix) bool { return a.Masked() == s.Masked() })
 }
 
-// free returns a free address of the subnet, given masked. It searches from the last allocated address
-// to the end of the subnet, then from its beginning.
+// free returns a free address of the subnet, given masked. It searches from the last allocated
+// address to the end of the subnet, then from its beginning.
 func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	first := offset(subnet.Addr(), firstPodOffset)
 
@@ -276,8 +276,8 @@ func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	}
 }
 
-// isUsable reports whether a pod may have the address in the subnet, given masked: neither one of the
-// first addresses, which are the node's, nor the broadcast address of IPv4.
+// isUsable reports whether a pod may have the address in the subnet, given masked: neither one of
+// the first addresses, which are the node's, nor the broadcast address of IPv4.
 func isUsable(a netip.Addr, subnet netip.Prefix) bool {
 	if !a.IsValid() || !subnet.Contains(a) || a.Less(offset(subnet.Addr(), firstPodOffset)) {
 		return false

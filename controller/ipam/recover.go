@@ -18,10 +18,10 @@ type Port struct {
 	Addresses []netip.Addr
 }
 
-// Recover restores the allocations of the former leader's Allocator, before this one allocates. nodes
-// and pods are all that exist. A pod's addresses in OVN take precedence over annotations, which the
-// creator of a pod can write: they must not take another pod's addresses. If two objects claim the
-// same value, the older one keeps it. Recover sorts the lists.
+// Recover restores the allocations of the former leader's Allocator, before this one allocates.
+// nodes and pods are all that exist. A pod's addresses in OVN take precedence over annotations,
+// which the creator of a pod can write: they must not take another pod's addresses. If two objects
+// claim the same value, the older one keeps it. Recover sorts the lists.
 func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Port) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,9 +49,9 @@ func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Po
 	a.recoverPods(pods)
 }
 
-// recoverPods allocates the addresses that the pods have in OVN, and then the annotated ones of pods
-// that are not in OVN, or not in all subnets. A port stays in a.ports if the pod's node has no subnets
-// yet: holdNode calls recoverPods again when it gets them.
+// recoverPods allocates the addresses that the pods have in OVN, and then the annotated ones of
+// pods that are not in OVN, or not in all subnets. A port stays in a.ports if the pod's node has no
+// subnets yet: holdNode calls recoverPods again when it gets them.
 func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	for _, p := range pods {
 		if port, known := a.ports[PodOf(p)]; known {
@@ -75,8 +75,8 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	}
 }
 
-// recoverPod allocates the addresses to the pod, those in the subnets of its node in which it has none
-// yet. It also allocates the MAC address, unless the pod has one.
+// recoverPod allocates the addresses to the pod, those in the subnets of its node in which it has
+// none yet. It also allocates the MAC address, unless the pod has one.
 func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.HardwareAddr) {
 	pod := PodOf(p)
 	previous := a.network(pod)

@@ -8,10 +8,10 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// accounting decides which Services and pods with host ports are served within the budgets that they
-// share (services.Accounts, settings in Config.Shares). It is built from the stores when it is first
-// used. Afterwards Affected keeps it up to date, and returns the owners that a change lets into a
-// budget or out of it.
+// accounting decides which Services and pods with host ports are served within the budgets that
+// they share (services.Accounts, settings in Config.Shares). It is built from the stores when it is
+// first used. Afterwards Affected keeps it up to date, and returns the owners that a change lets
+// into a budget or out of it.
 type accounting struct {
 	mu       sync.Mutex         // guards accounts
 	accounts *services.Accounts // nil: not built

@@ -95,8 +95,8 @@ func (ch nodeChange) annotationsChanged(names ...string) bool {
 	return ch.createdOrDeleted() || annotationsDiffer(ch.before.Annotations, ch.after.Annotations, names...)
 }
 
-// validityChanged reports whether exactly one of the versions has a malformed annotation. A node with
-// such an annotation serves nothing.
+// validityChanged reports whether exactly one of the versions has a malformed annotation. A node
+// with such an annotation serves nothing.
 func (ch nodeChange) validityChanged(cfg Config) bool {
 	if ch.createdOrDeleted() {
 		return true
@@ -136,8 +136,8 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 // addNodes adds:
 //   - the node itself, if its rows depend on the change. This includes annotations that only the
 //     controller writes: when it last compared them with its rows, its store may have been stale;
-//   - the node itself while it has the condition NetworkUnavailable, which the controller removes after
-//     the node's rows are written;
+//   - the node itself while it has the condition NetworkUnavailable, which the controller removes
+//     after the node's rows are written;
 //   - the nodes that have its former or new system-id, if that has changed;
 //   - the nodes without a gateway, if this node may be an egress gateway for them.
 func addNodes(c *Cluster, keys keySet, ch nodeChange) {
@@ -171,7 +171,8 @@ func addHostSets(c *Cluster, keys keySet, ch nodeChange) {
 // addNodePods adds:
 //   - all pods of the node, if its subnets, and so its switch, are added, changed or removed;
 //   - its pods with host ports, if reachabilityChanged;
-//   - a pod of any node whose port would have the name of the node's external port, if that changes.
+//   - a pod of any node whose port would have the name of the node's external port, if that
+//     changes.
 func addNodePods(c *Cluster, keys keySet, ch nodeChange) {
 	for _, p := range c.NodePods(eitherName(ch.before, ch.after)) {
 		if ch.subnetsChanged || (ch.reachabilityChanged && services.HasHostPorts(p)) {
@@ -248,7 +249,8 @@ func addEgressUsers(c *Cluster, keys keySet, before, after *corev1.Node) {
 // podChanged adds, if the rows of any owner depend on the change:
 //   - the pod itself;
 //   - the policies that it opens or closes (budgets);
-//   - the owners that claim its host ports, and those that a budget lets in or out because of these;
+//   - the owners that claim its host ports, and those that a budget lets in or out because of
+//     these;
 //   - the policies that name its ports.
 func podChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Pod](old, now)

@@ -14,11 +14,11 @@ import (
 
 // arbiter decides which of the frontends that one owner claims it gets. Services claim external
 // addresses and node ports, pods claim host ports. A claim fails if the frontend is reserved for
-// the node or the control plane, or if another owner that precedes this one (services.Owner.Precedes)
-// claims it, too.
+// the node or the control plane, or if another owner that precedes this one
+// (services.Owner.Precedes) claims it, too.
 //
-// The arbiter finds other claimants in the index ByFrontend. These are only candidates: whether they
-// claim the frontend also depends on the node that has its address, and on budgets (claims).
+// The arbiter finds other claimants in the index ByFrontend. These are only candidates: whether
+// they claim the frontend also depends on the node that has its address, and on budgets (claims).
 type arbiter struct {
 	cluster   *Cluster
 	owner     services.Owner
@@ -115,8 +115,8 @@ func appendNew(numbers []uint16, number uint16) []uint16 {
 	return append(numbers, number)
 }
 
-// precedingClaims reports whether an owner that precedes this one may claim the port at the address,
-// which may be a placeholder.
+// precedingClaims reports whether an owner that precedes this one may claim the port at the
+// address, which may be a placeholder.
 func (a *arbiter) precedingClaims(proto corev1.Protocol, address string, port uint16) bool {
 	return len(a.precedingClaimants(frontendValue(proto, address, port))) > 0
 }
@@ -150,8 +150,8 @@ func (a *arbiter) refusal(proto corev1.Protocol, f frontend) string {
 	return ""
 }
 
-// holder returns the owner that gets the frontend instead: the first of the preceding claimants that
-// claim it, if any. node is the node that has the address, or nil.
+// holder returns the owner that gets the frontend instead: the first of the preceding claimants
+// that claim it, if any. node is the node that has the address, or nil.
 func (a *arbiter) holder(proto corev1.Protocol, addr netip.AddrPort, node *serviceNode) (claimant, bool) {
 	candidates := a.precedingClaimants(frontendValue(proto, addr.Addr().String(), addr.Port()))
 	if node != nil {
@@ -211,8 +211,8 @@ func (a *arbiter) claims(o claimant, proto corev1.Protocol, addr netip.AddrPort,
 	return a.serviceClaim(o.svc).has(proto, addr, node)
 }
 
-// serviceClaim has the addresses and ports of the frontends that a Service claims. The zero value has
-// none.
+// serviceClaim has the addresses and ports of the frontends that a Service claims. The zero value
+// has none.
 type serviceClaim struct {
 	external         map[netip.Addr]bool
 	ports            map[claimedPort]bool

@@ -9,9 +9,9 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// addServiceConflicts adds the owners that may claim a frontend of this version of a Service, because
-// the frontend may move between them. It looks them up in ByFrontend. When they are planned, an
-// arbiter decides which of them gets it (claim.go).
+// addServiceConflicts adds the owners that may claim a frontend of this version of a Service,
+// because the frontend may move between them. It looks them up in ByFrontend. When they are
+// planned, an arbiter decides which of them gets it (claim.go).
 func (c *Cluster) addServiceConflicts(keys keySet, obj *corev1.Service) {
 	svc := services.New(c.Config.services(), obj, nil)
 	if svc == nil {

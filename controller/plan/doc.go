@@ -1,10 +1,10 @@
 // Package plan turns the objects of a Kubernetes cluster into the rows that the OVN Northbound
 // database must hold for them.
 //
-// Each row has one owner: the cluster, a node, a pod, a Service, a policy or a selector of policies. A
-// Key names an owner, and Rows returns all of its rows, sorted and complete. An owner that does not
-// exist, or lacks what its rows need, has fewer rows or none. So creation, change, deletion and pruning
-// are the same operation.
+// Each row has one owner: the cluster, a node, a pod, a Service, a policy or a selector of
+// policies. A Key names an owner, and Rows returns all of its rows, sorted and complete. An owner
+// that does not exist, or lacks what its rows need, has fewer rows or none. So creation, change,
+// deletion and pruning are the same operation.
 //
 // The package is pure. It reads the given Cluster, allocates no addresses (they come from
 // annotations, see package annotation), reads no clock and does no I/O. Rows refer to each other by

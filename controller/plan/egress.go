@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Pods of a node without a gateway leave the cluster by the gateways of other nodes, the node's egress
-// gateways. In place of the gateway router, such a node has a router on the join switch only
+// Pods of a node without a gateway leave the cluster by the gateways of other nodes, the node's
+// egress gateways. In place of the gateway router, such a node has a router on the join switch only
 // (egressRows).
 
 // UsesEgressGateways reports whether the node's annotations state that it has no gateway. Its rows
@@ -41,8 +41,8 @@ func (n node) isEgressGateway() bool {
 		!n.routable && !n.drained
 }
 
-// EgressGateways returns the names of the node's egress gateways, sorted. It returns none for a node
-// with a gateway of its own.
+// EgressGateways returns the names of the node's egress gateways, sorted. It returns none for a
+// node with a gateway of its own.
 func EgressGateways(c *Cluster, obj *corev1.Node) []string {
 	if !UsesEgressGateways(obj) {
 		return nil
@@ -60,9 +60,9 @@ func EgressGateways(c *Cluster, obj *corev1.Node) []string {
 // use. It bounds the node's rows and the number of BFD sessions of a gateway.
 const MaxEgressGateways = 8
 
-// egressGateways returns the node's egress gateways, sorted by name. With more than MaxEgressGateways
-// candidates, each node gets a choice of its own. It is stable: if a candidate is added or removed, at
-// most one of the node's gateways changes.
+// egressGateways returns the node's egress gateways, sorted by name. With more than
+// MaxEgressGateways candidates, each node gets a choice of its own. It is stable: if a candidate is
+// added or removed, at most one of the node's gateways changes.
 func (c *Cluster) egressGateways(name string) []node {
 	var out []node
 
@@ -95,10 +95,10 @@ func (c *Cluster) egressGateways(name string) []node {
 	return out
 }
 
-// egressRows returns a router in place of the node's gateway router, and the cluster router's routes
-// to it. It is bound to the node, because OVN needs that for BFD, and it is connected to the join
-// switch only. It sends pods' packets to the gateway routers of other nodes, which translate them.
-// Replies bypass this router.
+// egressRows returns a router in place of the node's gateway router, and the cluster router's
+// routes to it. It is bound to the node, because OVN needs that for BFD, and it is connected to the
+// join switch only. It sends pods' packets to the gateway routers of other nodes, which translate
+// them. Replies bypass this router.
 func (n node) egressRows(c *Cluster) []Row {
 	gr := gatewayRouter + n.name
 	router := LogicalRouter{Name: gr, Options: map[string]string{
@@ -136,8 +136,9 @@ func (n node) egressRows(c *Cluster) []Row {
 
 // egressRoutes returns the routes to one gateway:
 //   - a default route;
-//   - if there is another gateway as a fallback, two longer routes, each to one half of all addresses.
-//     OVN uses them while the gateway's agent answers BFD, and prefers them to the default route.
+//   - if there is another gateway as a fallback, two longer routes, each to one half of all
+//     addresses. OVN uses them while the gateway's agent answers BFD, and prefers them to the
+//     default route.
 //
 // If no agent answers, only the default routes remain, so all gateways are used as if they worked.
 //

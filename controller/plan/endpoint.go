@@ -52,8 +52,8 @@ type targets struct {
 	atHostAddress map[*serviceNode]struct{}
 }
 
-// newTargets returns the targets with the given endpoints. nodes may be empty if the Service does not
-// depend on nodes.
+// newTargets returns the targets with the given endpoints. nodes may be empty if the Service does
+// not depend on nodes.
 func newTargets(all []services.Endpoint, nodes *serviceNodes) *targets {
 	t := &targets{
 		all:             all,
@@ -85,10 +85,10 @@ func newTargets(all []services.Endpoint, nodes *serviceNodes) *targets {
 	return t
 }
 
-// backendsFor returns the backends for clients of node n, at its switch or its router: the endpoints
-// on the node itself if only these are allowed, otherwise those that hints name for the node or its
-// zone, otherwise all. If n is nil, the clients are at no particular node. They use all endpoints, or
-// none if only those of their own node are allowed.
+// backendsFor returns the backends for clients of node n, at its switch or its router: the
+// endpoints on the node itself if only these are allowed, otherwise those that hints name for the
+// node or its zone, otherwise all. If n is nil, the clients are at no particular node. They use all
+// endpoints, or none if only those of their own node are allowed.
 func (t *targets) backendsFor(n *serviceNode, side lbSide) string {
 	// The node whose own address must be replaced, see backends.
 	var router *serviceNode
@@ -134,8 +134,8 @@ func (t *targets) mayBypassRouter(f frontend) bool {
 	return ok
 }
 
-// mayDiffer returns the nodes whose backends on this side may differ from backendsFor(nil, side). all
-// are all nodes.
+// mayDiffer returns the nodes whose backends on this side may differ from backendsFor(nil, side).
+// all are all nodes.
 func (t *targets) mayDiffer(all []*serviceNode, side lbSide) []*serviceNode {
 	switch {
 	case side.onlyLocal:

@@ -113,9 +113,9 @@ func (n node) routeRows(gr string, cfg Config) []Row {
 	return rows
 }
 
-// podRoutes returns routes from a gateway router to pods through the cluster router, whose address on
-// the join switch is hop. A row sets the MAC address of the cluster router: a router that learns an
-// address queues four packets meanwhile, and drops the rest.
+// podRoutes returns routes from a gateway router to pods through the cluster router, whose address
+// on the join switch is hop. A row sets the MAC address of the cluster router: a router that learns
+// an address queues four packets meanwhile, and drops the rest.
 func podRoutes(gr, hop string, is4 bool, cfg Config) []Row {
 	mac := annotation.DerivedMAC(clusterRouterAddress(cfg.JoinSubnets[0]).Addr()).String()
 	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: hop, MAC: mac, Override: true}}
@@ -129,9 +129,9 @@ func podRoutes(gr, hop string, is4 bool, cfg Config) []Row {
 	return rows
 }
 
-// defaultRows returns the gateway router's routes to other networks: default routes by the next hops
-// of the gateway, and the routes of the node's annotation. A next hop with a MAC address in the
-// annotation gets a static binding. BFD watches the others, if configured.
+// defaultRows returns the gateway router's routes to other networks: default routes by the next
+// hops of the gateway, and the routes of the node's annotation. A next hop with a MAC address in
+// the annotation gets a static binding. BFD watches the others, if configured.
 func (n node) defaultRows(gr string, cfg Config) []Row {
 	var routes []annotation.Route
 	for _, hop := range n.gateway.NextHops {
@@ -190,10 +190,10 @@ func (n node) masqueradeRows(gr string) []Row {
 }
 
 // hostRows returns policies for load-balanced traffic from outside whose backend is the address of
-// another host. They route it through the cluster router to the management port of that host's node,
-// not back to the outside network. There, its source would be the router's address with the client's
-// port, because OVN does not keep to the SNAT range for load-balanced traffic. Ports outside of the
-// range belong to the host, which would get the replies.
+// another host. They route it through the cluster router to the management port of that host's
+// node, not back to the outside network. There, its source would be the router's address with the
+// client's port, because OVN does not keep to the SNAT range for load-balanced traffic. Ports
+// outside of the range belong to the host, which would get the replies.
 //
 // The policies do not match replies (ct.rpl): if another host connects from outside to this node's
 // host, the replies leave to the outside network.

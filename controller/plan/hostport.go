@@ -12,8 +12,8 @@ import (
 )
 
 // hostPortRows returns the load balancers of a pod's host ports on its node, one for each protocol.
-// The frontends are addresses of the node, but all nodes have the load balancers, because clients may
-// be on any node. They keep the client's address, because the pod's replies leave by the same
+// The frontends are addresses of the node, but all nodes have the load balancers, because clients
+// may be on any node. They keep the client's address, because the pod's replies leave by the same
 // node. pod is nil for a pod without host ports. obj is the pod's node.
 func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error) {
 	if pod == nil {
@@ -81,8 +81,8 @@ func hostPortFrontends(pod *services.Pod, port services.HostPort, n *serviceNode
 	return out
 }
 
-// hostPod returns the pod's host ports, with its annotated addresses as backends. It returns nil for
-// a pod without host ports and for a malformed annotation.
+// hostPod returns the pod's host ports, with its annotated addresses as backends. It returns nil
+// for a pod without host ports and for a malformed annotation.
 func hostPod(pod *corev1.Pod) *services.Pod {
 	var network annotation.Pod
 	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil {

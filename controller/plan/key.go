@@ -58,8 +58,8 @@ func (k Key) Compare(o Key) int {
 		cmp.Compare(k.Name, o.Name))
 }
 
-// ParseKey is the inverse of Key.String. It returns an error for a kind that owns no rows, and for a
-// wrong number of parts.
+// ParseKey is the inverse of Key.String. It returns an error for a kind that owns no rows, and for
+// a wrong number of parts.
 func ParseKey(s string) (Key, error) {
 	if s == KindCluster.String() {
 		return ClusterKey(), nil
@@ -97,9 +97,9 @@ func ParseKey(s string) (Key, error) {
 	return Key{}, fmt.Errorf("parse owner key %q: not cluster, %s", s, strings.Join(forms, ", "))
 }
 
-// OwnedPorts returns the names of the key's ports to which rows of tables without external_ids refer
-// (Static_MAC_Binding). Such a row cannot name its owner, so the owner follows from its port. Only
-// nodes have such ports: those of their routers.
+// OwnedPorts returns the names of the key's ports to which rows of tables without external_ids
+// refer (Static_MAC_Binding). Such a row cannot name its owner, so the owner follows from its port.
+// Only nodes have such ports: those of their routers.
 func OwnedPorts(k Key) []string {
 	if k.Kind != KindNode {
 		return nil

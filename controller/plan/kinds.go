@@ -54,8 +54,8 @@ type entry struct {
 	changed map[Kind]change
 }
 
-// change adds the keys of the owners whose rows may differ after the change of an object. old is nil
-// for a new object, now for a deleted one.
+// change adds the keys of the owners whose rows may differ after the change of an object. old is
+// nil for a new object, now for a deleted one.
 type change func(c *Cluster, keys keySet, old, now any)
 
 // newKinds returns the entries of all kinds, by Kind.

@@ -9,18 +9,18 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// This file decides which load balancers a Service has. Each frontend of the Service (a cluster IP, an
-// external address or a node port, with a port) is a VIP with backends. Which load balancer has the
-// VIP depends on which clients need other backends than others:
+// This file decides which load balancers a Service has. Each frontend of the Service (a cluster IP,
+// an external address or a node port, with a port) is a VIP with backends. Which load balancer has
+// the VIP depends on which clients need other backends than others:
 //   - If all clients have the same backends, one load balancer has it, for all switches and gateway
 //     routers.
-//   - If the clients inside of the cluster (at switches) and those outside (at routers) differ, one load
-//     balancer for each of these places has it.
+//   - If the clients inside of the cluster (at switches) and those outside (at routers) differ, one
+//     load balancer for each of these places has it.
 //   - If the nodes differ at one of the places, too, the nodes with the same backends share a load
 //     balancer there.
 //
-// vipsByScope is the entry. For each frontend, addFrontend finds the backends and chooses one of these
-// cases. vipScopes.addDiffering finds the nodes that share a load balancer.
+// vipsByScope is the entry. For each frontend, addFrontend finds the backends and chooses one of
+// these cases. vipScopes.addDiffering finds the nodes that share a load balancer.
 
 // lbScope says which switches and routers have a load balancer of a Service: those of all nodes, of
 // certain nodes, or of the nodes without a load balancer of their own.
@@ -119,7 +119,8 @@ type differingVIP struct {
 	nodeBackends
 }
 
-// nodeBackends holds the backends of a VIP at one place: those of some nodes, and those of all others.
+// nodeBackends holds the backends of a VIP at one place: those of some nodes, and those of all
+// others.
 type nodeBackends struct {
 	others string
 	byNode map[*serviceNode]string
@@ -329,9 +330,9 @@ func (v *vipCollector) scopes(nodes []*serviceNode) vipScopes {
 	return out
 }
 
-// addDiffering divides the nodes into groups that have the same backends for all of the VIPs, and adds
-// a scope with the VIPs for each group. The group of the nodes that differ in none of the VIPs is
-// scope itself. nodes are all nodes.
+// addDiffering divides the nodes into groups that have the same backends for all of the VIPs, and
+// adds a scope with the VIPs for each group. The group of the nodes that differ in none of the VIPs
+// is scope itself. nodes are all nodes.
 func (v vipScopes) addDiffering(scope lbScope, vips []differingVIP, nodes []*serviceNode) {
 	differs := map[*serviceNode]bool{} // in at least one VIP
 

@@ -17,8 +17,8 @@ const masqueradePriority = allowPriority + 1
 // The ACL is at the node's switch, for packets from pods, after load balancing:
 //   - Every packet of a pod passes the node's switch, including packets sent to the MAC address of
 //     the management port, which bypass all routers.
-//   - The gateway router's own load balancers, which lead clients to the host by these addresses, are
-//     behind the switch.
+//   - The gateway router's own load balancers, which lead clients to the host by these addresses,
+//     are behind the switch.
 //   - After load balancing, an EndpointSlice with such an address does not open a path.
 //
 // Replies pass, as with any ACL that does not name connection state. They are needed: a pod that

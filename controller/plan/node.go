@@ -20,8 +20,8 @@ import (
 //   - the routes by which gateway routers reach those addresses;
 //   - its gateway router (gateway.go), or the router in its place (egress.go).
 //
-// It returns no rows before the node has a pod subnet. Rows that need another annotation that is not
-// set yet are left out.
+// It returns no rows before the node has a pod subnet. Rows that need another annotation that is
+// not set yet are left out.
 func nodeRows(c *Cluster, key Key) ([]Row, error) {
 	obj := c.Node(key.Name)
 	if obj == nil {
@@ -137,8 +137,8 @@ func (n node) checkChassis(cfg Config) error {
 		annotation.ChassisID, n.chassis)
 }
 
-// checkInterfaceID returns an error if the gateway's port is not <bridge>_<node>. Otherwise, an agent
-// could take over a port of another node, because the name of the port in OVN comes from this
+// checkInterfaceID returns an error if the gateway's port is not <bridge>_<node>. Otherwise, an
+// agent could take over a port of another node, because the name of the port in OVN comes from this
 // annotation.
 func (n node) checkInterfaceID() error {
 	id := n.gateway.InterfaceID
@@ -196,9 +196,9 @@ func (n node) canJoin() bool {
 	return n.chassis != "" && (n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
 }
 
-// sharedAddresses returns the addresses that a gateway router has in common with the host: usually one
-// per family. It returns none if the router has a network interface, and so addresses, of its own. It
-// does not matter whether the addresses are trusted: this only affects the router.
+// sharedAddresses returns the addresses that a gateway router has in common with the host: usually
+// one per family. It returns none if the router has a network interface, and so addresses, of its
+// own. It does not matter whether the addresses are trusted: this only affects the router.
 func sharedAddresses(gateway annotation.Gateway, hostCIDRs []netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 
@@ -313,9 +313,9 @@ func (n node) gatewayChassis() Row {
 // reach their node's own addresses by its management port.
 const managementPolicyPriority = 1004
 
-// managementRows returns the node's management port. For each address of the host, it also returns a
-// policy that leads the node's own pods to that port. If the address is trusted, it returns a route
-// in hostsRouteTable, too.
+// managementRows returns the node's management port. For each address of the host, it also returns
+// a policy that leads the node's own pods to that port. If the address is trusted, it returns a
+// route in hostsRouteTable, too.
 func (n node) managementRows(cfg Config) []Row {
 	addresses := n.management.String()
 	for _, s := range n.subnets {
@@ -382,9 +382,9 @@ func networkUnavailable(n *corev1.Node) bool {
 	})
 }
 
-// NetworkBecomesAvailable reports whether the node has the condition NetworkUnavailable although its
-// pods have a network now: the node has a pod subnet, and its agent has written all annotations that
-// the node's rows need. The caller then removes the condition.
+// NetworkBecomesAvailable reports whether the node has the condition NetworkUnavailable although
+// its pods have a network now: the node has a pod subnet, and its agent has written all annotations
+// that the node's rows need. The caller then removes the condition.
 func NetworkBecomesAvailable(c *Cluster, obj *corev1.Node) bool {
 	if !networkUnavailable(obj) {
 		return false

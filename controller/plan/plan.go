@@ -11,8 +11,8 @@ import (
 // no rows if the object does not exist or needs none.
 //
 // With an error that is an *Unserved (errors.As), the rows are valid and must be written: parts of
-// the object are missing from them. With any other error, the object cannot be planned, and the caller
-// should leave the owner's rows as they are.
+// the object are missing from them. With any other error, the object cannot be planned, and the
+// caller should leave the owner's rows as they are.
 func Rows(c *Cluster, key Key) ([]Row, error) {
 	rowsOf := key.Kind.entry().rows
 	if rowsOf == nil {

@@ -20,8 +20,8 @@ func NeedsPort(p *corev1.Pod) bool {
 }
 
 // podRows returns the pod's port on its node's switch, and the load balancers of its host ports. It
-// returns no rows before the pod has addresses and the node a subnet. If addresses are outside of the
-// node's subnets, it returns an error.
+// returns no rows before the pod has addresses and the node a subnet. If addresses are outside of
+// the node's subnets, it returns an error.
 func podRows(c *Cluster, key Key) ([]Row, error) {
 	pod := c.Pod(key.Namespace, key.Name)
 	if !NeedsPort(pod) {

@@ -183,9 +183,9 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 
 // ruleRows returns the rows of a rule, given its match:
 //   - one ACL for each pair of a family of its peers and a protocol of its ports;
-//   - for each number of its named ports, a port group of the pods that have the number, and an ACL for
-//     each family of its peers. For ingress, the ACL applies to this group. For egress, its peers are
-//     this group.
+//   - for each number of its named ports, a port group of the pods that have the number, and an ACL
+//     for each family of its peers. For ingress, the ACL applies to this group. For egress, its
+//     peers are this group.
 func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, groups []PortGroup) {
 	if m.noPeer {
 		return nil, nil

@@ -9,22 +9,23 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// budgets decides which directions (ingress, egress) of policies are served, so that the policies of
-// one namespace stay within its bounds on flows (policycost.go) and on memberships of pods in port
-// groups (policyscope.go). The policies get their parts in the order of their age. A direction that
-// does not fit in what the older ones leave is closed: it allows nothing and uses nothing, and its
-// rules have no port groups. The same applies to a policy that selects no pod, which needs nothing.
+// budgets decides which directions (ingress, egress) of policies are served, so that the policies
+// of one namespace stay within its bounds on flows (policycost.go) and on memberships of pods in
+// port groups (policyscope.go). The policies get their parts in the order of their age. A direction
+// that does not fit in what the older ones leave is closed: it allows nothing and uses nothing, and
+// its rules have no port groups. The same applies to a policy that selects no pod, which needs
+// nothing.
 //
 // Affected calls an add method for each change of an object. It works in three steps:
 //  1. Update the budgets with the new version of the object. They are not computed anew, because a
 //     namespace may have thousands of policies.
 //  2. Decide the states of all directions of these budgets again (divide).
-//  3. Add the owners that depend on states which have changed (announce). A change of one policy may
-//     open or close others.
+//  3. Add the owners that depend on states which have changed (announce). A change of one policy
+//     may open or close others.
 //
 // To find such states, each member counts its changes, and announce compares with the count of its
-// last call. A comparison of the objects before and after one change would not be enough: the stores
-// may be several changes ahead, and none of them alone may make the difference.
+// last call. A comparison of the objects before and after one change would not be enough: the
+// stores may be several changes ahead, and none of them alone may make the difference.
 //
 // A budget is a function of the stores, with one exception: a policy that has lost its last pod
 // keeps its part until the next full sync (forget). Otherwise, a namespace could add and remove
@@ -68,8 +69,8 @@ const (
 	exceedsMembershipLimits                       // older policies leave too few memberships (policyscope.go)
 )
 
-// olderFirst orders policies by age, then by UID. The names decide only between objects that have no
-// UIDs.
+// olderFirst orders policies by age, then by UID. The names decide only between objects that have
+// no UIDs.
 func olderFirst(a, b *budgetMember) int {
 	return cmp.Or(a.policy.CreationTimestamp.Compare(b.policy.CreationTimestamp.Time),
 		cmp.Compare(a.policy.UID, b.policy.UID), cmp.Compare(a.policy.Name, b.policy.Name))
@@ -214,8 +215,8 @@ func (bs *budgets) addPodCountChange(c *Cluster, keys keySet, namespace string) 
 	}
 }
 
-// addNamespaceChange adds the owners whose rows depend on policies that are opened or closed because
-// a namespace was created or deleted, or has other labels.
+// addNamespaceChange adds the owners whose rows depend on policies that are opened or closed
+// because a namespace was created or deleted, or has other labels.
 func (bs *budgets) addNamespaceChange(c *Cluster, keys keySet, namespace string) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -265,8 +266,8 @@ func (bs *budgets) announce(c *Cluster, keys keySet, b *budget) {
 	}
 }
 
-// othersHaveGroup reports whether the port group exists because of other policies, too. Its pods are
-// in it already then. Policies with changes that are not announced yet do not count.
+// othersHaveGroup reports whether the port group exists because of other policies, too. Its pods
+// are in it already then. Policies with changes that are not announced yet do not count.
 func (bs *budgets) othersHaveGroup(c *Cluster, m *budgetMember, key string) bool {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key) {
 		o := bs.budgetOf(c, p.Namespace).byName[p.Name]

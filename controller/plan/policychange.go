@@ -9,8 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// policyChanged is the change function (entry.changed) of policies. It adds the owners that a change
-// of a policy's spec may affect:
+// policyChanged is the change function (entry.changed) of policies. It adds the owners that a
+// change of a policy's spec may affect:
 //   - the policy, and others of its namespace that a budget opens or closes because of it;
 //   - the selectors of both versions;
 //   - the pods that a group of the new version selects, if the old version does not have the group.

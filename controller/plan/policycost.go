@@ -8,21 +8,21 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// The cost of a policy is the number of flows that ovn-controller makes of its ACLs on each node. In
-// each direction it is the sum over all ACLs of
+// The cost of a policy is the number of flows that ovn-controller makes of its ACLs on each node.
+// In each direction it is the sum over all ACLs of
 //
 //	2 × families × values
 //
-// For example, an ACL with 100 IPv4 prefixes and 2 ports has 100 + 2 + 1 values, and costs 206 flows.
-// The rules are:
+// For example, an ACL with 100 IPv4 prefixes and 2 ports has 100 + 2 + 1 values, and costs 206
+// flows. The rules are:
 //
-//   - northd makes two logical flows of an ACL that allows related packets: one for new connections,
-//     one for established ones.
+//   - northd makes two logical flows of an ACL that allows related packets: one for new
+//     connections, one for established ones.
 //   - An ACL without a peer compares no address, so OVN makes its flows for IPv4 and for IPv6.
-//   - Each prefix, each port and each mask of a port range is a value. Values of one field add up. If
-//     an ACL has several addresses and several ports, OVN makes a conjunction of the two fields, so
-//     they add up, too, and the conjunction is one more flow. A single value of a field is in each
-//     flow of the other one.
+//   - Each prefix, each port and each mask of a port range is a value. Values of one field add up.
+//     If an ACL has several addresses and several ports, OVN makes a conjunction of the two fields,
+//     so they add up, too, and the conjunction is one more flow. A single value of a field is in
+//     each flow of the other one.
 //   - A named port has ACLs for each number that pods have for it.
 //
 // A selector counts as one address of each family and the policy's own pods as one pod, because no
@@ -30,8 +30,8 @@ import (
 // flows of a real ovn-controller. OVN leaves out a value that is part of another one, for example
 // 10.1.0.0/16 beside 10.0.0.0/8, so the sum may be higher than the number of flows.
 
-// flowsPerMatch is the number of logical flows that northd makes of an ACL: one for new connections,
-// and one for established ones.
+// flowsPerMatch is the number of logical flows that northd makes of an ACL: one for new
+// connections, and one for established ones.
 const flowsPerMatch = 2
 
 // policyCost is the cost of one version of a policy.
@@ -159,8 +159,8 @@ func (cost policyCost) updateNumbers(c *Cluster, pod *corev1.Pod) {
 // rangeMasks returns the number of masked values to which OVN expands the comparison first <= x <=
 // last (expr_simplify_relational and crush_cmps in lib/expr.c). OVN makes for
 //   - first <= x: a value of first itself, and one of each zero bit of first;
-//   - x <= last: a value of last itself, and one of each one bit of last. OVN drops x <= 65535, which is
-//     always true.
+//   - x <= last: a value of last itself, and one of each one bit of last. OVN drops x <= 65535,
+//     which is always true.
 //
 // It then combines the values of both comparisons that overlap: those of the bits below the highest
 // one in which first and last differ. A smaller number of masks may be possible.

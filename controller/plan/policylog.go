@@ -59,8 +59,8 @@ func (a ACL) logged(severity string) ACL {
 }
 
 // aclLabel returns the name of an ACL in the log. The format is that of ovn-kubernetes:
-// NP:<namespace>:<policy>:<direction>:<rule>. The ACLs that deny have no policy and no rule. Those of a
-// node's switch are NP:<name of the ACL>:<node>.
+// NP:<namespace>:<policy>:<direction>:<rule>. The ACLs that deny have no policy and no rule. Those
+// of a node's switch are NP:<name of the ACL>:<node>.
 func aclLabel(parts ...string) string {
 	const maxBytes = 63 // OVN's limit of ACL.name
 

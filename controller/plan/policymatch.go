@@ -16,13 +16,13 @@ import (
 )
 
 // match has the peers and ports of a rule as terms of OVN's expression language (ovn-sb(5), column
-// match of Logical_Flow). It has one term per family of the peers and one per protocol of the ports,
-// and ruleRows makes an ACL of each pair.
+// match of Logical_Flow). It has one term per family of the peers and one per protocol of the
+// ports, and ruleRows makes an ACL of each pair.
 //
 // One ACL with a combined match, like "(ip4.src == {…} || ip6.src == {…}) && (tcp.dst == {…} ||
-// udp.dst == {…})", would be expensive: ovn-controller makes a flow for each combination of an address
-// and a port. 500 prefixes with 64 port ranges are 660,000 flows and 1.5 GB. Separate ACLs are some
-// hundreds of conjunctive flows.
+// udp.dst == {…})", would be expensive: ovn-controller makes a flow for each combination of an
+// address and a port. 500 prefixes with 64 port ranges are 660,000 flows and 1.5 GB. Separate ACLs
+// are some hundreds of conjunctive flows.
 type match struct {
 	peers  []term // empty: all, unless noPeer is set
 	noPeer bool   // the rule has peers, but all are invalid or beyond the bounds: it allows nothing

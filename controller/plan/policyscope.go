@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A new pod takes OVN 1 to 3 ms for each port group that it joins, and the policies of any namespace
-// can select it. So these bounds limit the groups that the policies of one namespace can put pods
-// into (docs/networkpolicy.md). Each port group counts as if all pods of the namespaces that it
-// selects from were its members. So the counts depend on selectors, labels of namespaces and numbers
-// of pods only, not on labels of pods, which change often.
+// A new pod takes OVN 1 to 3 ms for each port group that it joins, and the policies of any
+// namespace can select it. So these bounds limit the groups that the policies of one namespace can
+// put pods into (docs/networkpolicy.md). Each port group counts as if all pods of the namespaces
+// that it selects from were its members. So the counts depend on selectors, labels of namespaces
+// and numbers of pods only, not on labels of pods, which change often.
 const (
 	// maxForeignGroups bounds the port groups of a namespace's policies that select from any one other
 	// namespace.
@@ -105,8 +105,8 @@ func (ss *scopes) number(c *Cluster, namespace string) int {
 	return n
 }
 
-// countedPods returns how many pods a namespace counts as: its pods, rounded up to a power of two and
-// at least minCountedPods, so that the number seldom changes.
+// countedPods returns how many pods a namespace counts as: its pods, rounded up to a power of two
+// and at least minCountedPods, so that the number seldom changes.
 func countedPods(c *Cluster, namespace string) int {
 	pods, err := c.Stores[KindPod].ByIndex(ByNamespace, namespace)
 	if err != nil {

@@ -68,9 +68,9 @@ type cachedUsage struct {
 	in, out bool        // as in usage
 }
 
-// usedGroup is the port group of a selector of a policy. With a named port, it stands for the groups
-// of the selected pods that have the port, one for each number. A policy that uses the same group for
-// several purposes has one usedGroup for it.
+// usedGroup is the port group of a selector of a policy. With a named port, it stands for the
+// groups of the selected pods that have the port, one for each number. A policy that uses the same
+// group for several purposes has one usedGroup for it.
 type usedGroup struct {
 	selector
 	key       string        // the group's name; with a named port, a text that is not a name of a group
@@ -173,7 +173,8 @@ func (u *cachedUsage) hasSame(g usedGroup) bool {
 	return i >= 0 && u.groups[i].sides == g.sides && u.groups[i].isSubject == g.isSubject
 }
 
-// selectors returns the selectors of the rule's peers. Peers that are blocks of addresses have none.
+// selectors returns the selectors of the rule's peers. Peers that are blocks of addresses have
+// none.
 func (r rule) selectors() []selector {
 	var out []selector
 

@@ -10,8 +10,8 @@ import (
 )
 
 // selectorRows returns the port group of the pods that a selector selects. Policies with the same
-// selector share it. It exists while these pods are the subject of a policy, or while the selector is
-// in a rule of a direction that is served. If these pods are the subject of a policy, the rows
+// selector share it. It exists while these pods are the subject of a policy, or while the selector
+// is in a rule of a direction that is served. If these pods are the subject of a policy, the rows
 // include the ACLs that drop all connections that no policy allows.
 func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	var (
@@ -100,8 +100,8 @@ func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
 	return groups, access
 }
 
-// candidatePolicies returns the policies with a selector that may match the pod, of their own pods or
-// of peers, without duplicates. namespace is the pod's, or nil.
+// candidatePolicies returns the policies with a selector that may match the pod, of their own pods
+// or of peers, without duplicates. namespace is the pod's, or nil.
 func (c *Cluster) candidatePolicies(pod *corev1.Pod, namespace *corev1.Namespace) []*networkingv1.NetworkPolicy {
 	values := []string{inNamespace(pod.Namespace), anyPod}
 	if namespace != nil {
@@ -125,8 +125,8 @@ func (c *Cluster) candidatePolicies(pod *corev1.Pod, namespace *corev1.Namespace
 	return out
 }
 
-// ByPods is the index that finds the policies of a pod without a look at all policies. Its values are
-// requirements, which a pod meets or not:
+// ByPods is the index that finds the policies of a pod without a look at all policies. Its values
+// are requirements, which a pod meets or not:
 //
 //	in NAMESPACE           the pod is in this namespace
 //	pod KEY                the pod has the label
@@ -180,8 +180,8 @@ func PodsOf(obj any) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// requirements returns the requirements of which every selected pod meets at least one. They are the
-// narrowest that are cheap to find.
+// requirements returns the requirements of which every selected pod meets at least one. They are
+// the narrowest that are cheap to find.
 func (s selector) requirements() []string {
 	if s.namespaces == nil {
 		return []string{inNamespace(s.namespace)}
@@ -198,8 +198,8 @@ func (s selector) requirements() []string {
 	return []string{anyPod}
 }
 
-// labelRequirements returns requirements of which labels that the selector selects meet at least one.
-// It returns nil if the selector has none, such as "NotIn" alone.
+// labelRequirements returns requirements of which labels that the selector selects meet at least
+// one. It returns nil if the selector has none, such as "NotIn" alone.
 func labelRequirements(of string, s *metav1.LabelSelector) []string {
 	if keys := slices.Sorted(maps.Keys(s.MatchLabels)); len(keys) > 0 {
 		return []string{of + " " + keys[0] + "=" + s.MatchLabels[keys[0]]} // any key would do
@@ -223,7 +223,8 @@ func labelRequirements(of string, s *metav1.LabelSelector) []string {
 }
 
 // SelectorsOf is the index function of policies for BySelector. It returns the names of the port
-// groups of a policy's selectors. Groups of named ports, which the policy owns, are not in the index.
+// groups of a policy's selectors. Groups of named ports, which the policy owns, are not in the
+// index.
 func SelectorsOf(obj any) ([]string, error) {
 	p, _ := obj.(*networkingv1.NetworkPolicy)
 

@@ -9,9 +9,9 @@ import (
 // subtract returns p without the holes, as the fewest prefixes, sorted. It returns false, without
 // finishing, if there are more than limit. The holes may overlap and be in any order.
 //
-// A prefix with holes is cut in half, and so are its holes, until a part has no holes or is one. The
-// holes are sorted first, so a cut is a binary search. There are fewer cuts than holes and resulting
-// prefixes together.
+// A prefix with holes is cut in half, and so are its holes, until a part has no holes or is one.
+// The holes are sorted first, so a cut is a binary search. There are fewer cuts than holes and
+// resulting prefixes together.
 func subtract(p netip.Prefix, holes []netip.Prefix, limit int) ([]netip.Prefix, bool) {
 	s := subtraction{limit: limit}
 	s.add(p.Masked(), disjoint(holes, p))

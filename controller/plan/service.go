@@ -109,15 +109,15 @@ func (s *service) balancers() []Row {
 	return rows
 }
 
-// balancerVIPs is the largest average number of VIPs of a scope's load balancers. With more VIPs, the
-// scope has more load balancers, because OVN makes the flows of a whole load balancer again if one of
-// its VIPs changes.
+// balancerVIPs is the largest average number of VIPs of a scope's load balancers. With more VIPs,
+// the scope has more load balancers, because OVN makes the flows of a whole load balancer again if
+// one of its VIPs changes.
 const balancerVIPs = 128
 
-// split divides the VIPs of one scope among load balancers. It returns the VIPs by the suffix of the
-// load balancer's name. The number of load balancers is a power of two, and a VIP's load balancer
-// depends only on a hash of the VIP and on this number. So most VIPs stay where they are if others are
-// added or removed.
+// split divides the VIPs of one scope among load balancers. It returns the VIPs by the suffix of
+// the load balancer's name. The number of load balancers is a power of two, and a VIP's load
+// balancer depends only on a hash of the VIP and on this number. So most VIPs stay where they are
+// if others are added or removed.
 func split(suffix string, vips map[string]string) map[string]map[string]string {
 	n := uint32(1)
 	for len(vips) > int(n)*balancerVIPs {

@@ -11,13 +11,13 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// This file renders the loadBalancerSourceRanges of Services. Only clients in these ranges may reach
-// the announced addresses of a Service (services.Service.Announced): ACLs drop the packets of all
-// others.
+// This file renders the loadBalancerSourceRanges of Services. Only clients in these ranges may
+// reach the announced addresses of a Service (services.Service.Announced): ACLs drop the packets of
+// all others.
 
 // clientsGroup is a port group with one port of every switch through which clients send: nodes'
-// switches and external switches of gateway routers. Its ACLs apply to all these ports, so the number
-// of a Service's ACLs does not depend on the number of nodes.
+// switches and external switches of gateway routers. Its ACLs apply to all these ports, so the
+// number of a Service's ACLs does not depend on the number of nodes.
 const clientsGroup = "ovnebpf_clients"
 
 // sourcesPriority is higher than the priority of every policy ACL.
@@ -25,8 +25,8 @@ const sourcesPriority = 1100
 
 // sourceRows returns ACLs that drop packets to the announced addresses of a Service from outside
 // its loadBalancerSourceRanges. The ACLs are evaluated before load balancing, while packets still
-// have these addresses. They are for servedPorts, so vipsByScope must have been called. Connections of
-// host sockets do not pass these ACLs: the agents refuse them (agent/service).
+// have these addresses. They are for servedPorts, so vipsByScope must have been called. Connections
+// of host sockets do not pass these ACLs: the agents refuse them (agent/service).
 func (s *service) sourceRows() []Row {
 	if len(s.Announced) == 0 {
 		return nil

@@ -31,9 +31,9 @@ const (
 
 // clusterRows returns the rows that exist once:
 //   - the cluster router, and the join switch that connects it to the gateway routers;
-//   - the groups of load balancers: one for all switches and gateway routers, and one for each of the
-//     two kinds. Load balancers of Services are in groups, so that a Service changes without touching
-//     switches and routers;
+//   - the groups of load balancers: one for all switches and gateway routers, and one for each of
+//     the two kinds. Load balancers of Services are in groups, so that a Service changes without
+//     touching switches and routers;
 //   - the group of ports by which clients come;
 //   - the address sets to which rows of nodes refer;
 //   - the meter of ACL logs.
@@ -73,8 +73,9 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	return append(rows, meterRows(c)...), nil
 }
 
-// nodeSwitch returns the name of the node's switch. It is the node's name, except for a node with the
-// name of the join switch. Node names have no underscore, so the alternative is never a node's name.
+// nodeSwitch returns the name of the node's switch. It is the node's name, except for a node with
+// the name of the join switch. Node names have no underscore, so the alternative is never a node's
+// name.
 func nodeSwitch(node string) string {
 	if node == joinSwitch {
 		return "node_" + node

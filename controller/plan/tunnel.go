@@ -12,8 +12,8 @@ import (
 
 // tunnelRows returns ACLs that drop Geneve packets from pods to destinations outside of the pod
 // networks. The gateway router would translate the source of such a packet to the node's address,
-// which the other nodes accept as a tunnel endpoint. They would take the inner packet for a packet of
-// OVN, so a pod could send any packet into the cluster's network.
+// which the other nodes accept as a tunnel endpoint. They would take the inner packet for a packet
+// of OVN, so a pod could send any packet into the cluster's network.
 //
 // There are two ACLs:
 //   - The first one matches destinations outside of the pod networks and of PodTunnels.
@@ -21,8 +21,8 @@ import (
 //     hosts in PodTunnels. A remote node's management port is matched at the switch of that node.
 //
 // As in masqueradeACL, every packet of a pod passes the node's switch, and the ACLs are evaluated
-// after load balancing. A packet to a Service already has the address of an endpoint here. Therefore
-// Service networks need not be allowed.
+// after load balancing. A packet to a Service already has the address of an endpoint here.
+// Therefore Service networks need not be allowed.
 //
 // An ACL without connection state does not drop replies. A host that sends a pod a packet from port
 // 6081 gets the pod's reply. Therefore the gateway also drops Geneve packets of pods, regardless of

@@ -13,9 +13,9 @@ import (
 // replyTimeout limits the time for the replies of all servers.
 const replyTimeout = 3 * time.Second
 
-// Metrics returns the table of metrics of OVN's databases. A metric that ovn-kubernetes also has keeps
-// its name there. The label of a server is its endpoint, because the identifier of a server that does
-// not answer is unknown.
+// Metrics returns the table of metrics of OVN's databases. A metric that ovn-kubernetes also has
+// keeps its name there. The label of a server is its endpoint, because the identifier of a server
+// that does not answer is unknown.
 func Metrics() metric.Table {
 	gauge := func(name, help string, more ...string) metric.Family {
 		return metric.Family{

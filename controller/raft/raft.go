@@ -51,8 +51,8 @@ type Server struct {
 	Size        int64        // of its database file in bytes; 0 if unknown
 }
 
-// LocalStatus is the state in the cluster that only a server's control socket reports (cluster/status,
-// ovsdb-server(1)).
+// LocalStatus is the state in the cluster that only a server's control socket reports
+// (cluster/status, ovsdb-server(1)).
 type LocalStatus struct {
 	ID                       string // of the server
 	Role                     string // leader, follower or candidate
@@ -62,8 +62,8 @@ type LocalStatus struct {
 	Servers                  int // members that it knows
 }
 
-// Status queries all servers concurrently, until ctx ends. The result has one Server for each endpoint,
-// in their order. A server that does not answer has an Err.
+// Status queries all servers concurrently, until ctx ends. The result has one Server for each
+// endpoint, in their order. A server that does not answer has an Err.
 func (d Database) Status(ctx context.Context) []Server {
 	out := make([]Server, len(d.Endpoints))
 
@@ -211,9 +211,9 @@ func readControlStatus(ctx context.Context, path, database string) (LocalStatus,
 	return parseClusterStatus(status)
 }
 
-// parseClusterStatus reads the reply to cluster/status (raft_unixctl_status in ovsdb/raft.c of OVS):
-// lines of the form "key: value", then the list of the members, with an indented line for each. For
-// example:
+// parseClusterStatus reads the reply to cluster/status (raft_unixctl_status in ovsdb/raft.c of
+// OVS): lines of the form "key: value", then the list of the members, with an indented line for
+// each. For example:
 //
 //	Server ID: 1234 (12345678-9abc-…)
 //	Role: leader
@@ -282,8 +282,8 @@ func dial(ctx context.Context, endpoint string, tlsConfig *tls.Config) (net.Conn
 	}
 }
 
-// call sends one JSON-RPC request and decodes the result of its reply. It returns when ctx ends. The
-// connection must not be used again.
+// call sends one JSON-RPC request and decodes the result of its reply. It returns when ctx ends.
+// The connection must not be used again.
 func call(ctx context.Context, conn net.Conn, method string, params, result any) error {
 	// A deadline in the past ends the Write or Read below as soon as ctx ends.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })

@@ -41,22 +41,23 @@ func New(endpoints []string, files nb.TLS, log *slog.Logger) *DB {
 	return &DB{endpoints: endpoints, tls: files, log: log}
 }
 
-// termID is the key in SB_Global's external_ids of the term in which this database was last written.
-// northd 23.03 does not overwrite these external_ids, and ovn-controller does not read them.
+// termID is the key in SB_Global's external_ids of the term in which this database was last
+// written. northd 23.03 does not overwrite these external_ids, and ovn-controller does not read
+// them.
 const termID = "ovn-ebpf.io/term"
 
-// Fence limits a write to one term of a leader, also if the process is suspended before the write. The
-// zero Fence does not limit it.
+// Fence limits a write to one term of a leader, also if the process is suspended before the write.
+// The zero Fence does not limit it.
 //
-// The Northbound database has the current term, so a transaction here cannot compare with it. The write
-// therefore has three steps:
+// The Northbound database has the current term, so a transaction here cannot compare with it. The
+// write therefore has three steps:
 //  1. Read the term that this database has recorded last.
 //  2. Call Holds: the Northbound database must still have this term.
 //  3. Write, and record this term, if the term of step 1 is still recorded.
 //
-// If the leader is suspended after step 2, and another leader writes here meanwhile, step 3 fails with
-// nb.ErrFenced. A new leader does not write here only to record its term, so an old write may still
-// succeed before the first write of the new leader.
+// If the leader is suspended after step 2, and another leader writes here meanwhile, step 3 fails
+// with nb.ErrFenced. A new leader does not write here only to record its term, so an old write may
+// still succeed before the first write of the new leader.
 type Fence struct {
 	Term  string                      // unique among all leaders and terms
 	Holds func(context.Context) error // returns an error if the Northbound database has another term

@@ -41,9 +41,9 @@ func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 // ovn-controller that still runs registers its chassis again.
 const staleCheckInterval = time.Minute
 
-// RemoveStale deletes each chassis without a Node of its name: when it starts, after a Node is deleted,
-// and every staleCheckInterval. All chassis must be named after their Nodes. It returns nil when the
-// context ends, and retries after errors.
+// RemoveStale deletes each chassis without a Node of its name: when it starts, after a Node is
+// deleted, and every staleCheckInterval. All chassis must be named after their Nodes. It returns
+// nil when the context ends, and retries after errors.
 func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *slog.Logger) error {
 	nodes := informer.New(client.CoreV1().Nodes(), informer.Options{
 		Name:      "nodes",
