@@ -16,17 +16,18 @@ import (
 // that in which a cold start plans them: rows of a later kind refer to those of earlier kinds.
 type Kind uint8
 
-// The kinds. Each has an entry in newKinds.
+// The kinds. Each has an entry in newKinds. KindCluster and KindSelector are not objects of the API
+// server. KindEndpointSlice and KindNamespace own no rows.
 const (
 	KindCluster Kind = iota + 1
 	KindServiceCIDR
 	KindNode
 	KindService
-	KindSelector // the pods of a selector in policies; not an object of the API server
+	KindSelector
 	KindPolicy
 	KindPod
-	KindEndpointSlice // owns no rows
-	KindNamespace     // owns no rows
+	KindEndpointSlice
+	KindNamespace
 
 	kindEnd
 )

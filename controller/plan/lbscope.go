@@ -68,7 +68,8 @@ type frontend struct {
 	localAtSwitches, localAtRouters bool
 }
 
-// vipScopes has, for one protocol, the VIPs of each scope. Each scope becomes a load balancer.
+// vipScopes has, for one protocol, the VIPs of each scope. Each scope becomes a load balancer, or
+// several if it has many VIPs (split).
 type vipScopes map[lbScope]*scopedVIPs
 
 // scopedVIPs has the VIPs of one scope.
