@@ -133,6 +133,7 @@ func countPortUse(tracked []ovs.TrackedConnection, node []netip.Addr, ports clus
 
 	for _, t := range tracked {
 		local := t.Reply.Dst
+
 		isOfRouter := t.Zone != 0 && t.Zone < openflow.PredecessorZone
 		if !isOfRouter || !isOfOVN(t) {
 			continue

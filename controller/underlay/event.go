@@ -89,6 +89,7 @@ func (r *reporter) reportUnserved(ctx context.Context, all []*networkingv1.Netwo
 			},
 			Reason: reasonNotServed, Message: textNotServed,
 		})
+
 		isTerminating := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) // it takes no Events
 		if err != nil && !isTerminating {
 			errs = append(errs, err)

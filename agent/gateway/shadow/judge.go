@@ -92,6 +92,7 @@ func (j *judge) compareStable(dir verdict.Direction, q question) (outcome, strin
 		}
 
 		model := j.decide(q, before, x.At, func() bool { return hasSocket(x) })
+
 		agree := model == x.Reason && !pathsDiffer
 		if agree || hasNewMAC(before.config) {
 			return changed, model, nil

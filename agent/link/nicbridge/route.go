@@ -93,6 +93,7 @@ func (r *route) addHop(device int, list []attr) {
 	}
 
 	hop, _ := netip.AddrFromSlice(gw)
+
 	r.devices, r.hops = append(r.devices, device), append(r.hops, hop)
 }
 
