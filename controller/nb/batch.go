@@ -33,7 +33,8 @@ type batch struct {
 	writes  map[string]model.Model // rows as written, by UUID; nil: deleted; see echoes
 	allowed map[plan.Key]*Allowance
 	groups  groupChanges // port groups that the allowances have paid for
-	serial  int          // of the last new row
+	pending map[plan.Key]*GroupPendingError
+	serial  int // of the last new row
 }
 
 // staleRow is a row that its owner no longer plans.
@@ -57,6 +58,7 @@ func newBatch(conn client.Client, m *members, allowed map[plan.Key]*Allowance) *
 		writes:  map[string]model.Model{},
 		allowed: allowed,
 		groups:  groupChanges{},
+		pending: map[plan.Key]*GroupPendingError{},
 	}
 }
 
@@ -313,7 +315,7 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 		dropped := false
 
 		for key, records := range b.records {
-			if missing := b.resolveKey(records, targets); missing != nil {
+			if missing := b.resolveKey(key, records, targets); missing != nil {
 				errs[key] = &MissingRowError{missing.table, missing.name}
 				delete(b.records, key)
 				delete(b.stale, key)
@@ -330,9 +332,20 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 
 // resolveKey adds the existing rows that the records of a key refer to, or that must refer to them,
 // to targets. It returns the first reference to a row that does not exist, or a column that the
-// schema lacks as a ref of "Table.column". It returns nil if all exist.
-func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
+// schema lacks as a ref of "Table.column". It returns nil if all exist. It leaves out port groups that
+// do not exist and that only allow traffic, and records them in pending.
+func (b *batch) resolveKey(key plan.Key, records []*record, targets map[ref]string) *ref {
 	for _, r := range records {
+		r.parents = slices.DeleteFunc(r.parents, func(p membership) bool {
+			if !r.mayJoinLater(p) || targets[p.parent] != "" || b.uuidNamed(p.parent) != "" {
+				return false
+			}
+
+			b.pending[key] = &GroupPendingError{p.parent.name}
+
+			return true
+		})
+
 		for _, p := range r.parents {
 			if !b.hasColumn(p.parent.table, p.column) {
 				return &ref{p.parent.table + "." + p.column, p.parent.name}

@@ -15,7 +15,8 @@ import (
 )
 
 // Commit makes each key own exactly the given rows, in one transaction. It returns the error of
-// each key that failed. A key whose rows refer to a row that does not exist fails alone. If the
+// each key that failed. A key whose rows refer to a row that does not exist fails alone. An error of
+// type GroupPendingError is of a key that is written. If the
 // database refuses the transaction, Commit halves the batch until it finds the cause, so one bad
 // key does not stop the others. It writes nothing if there is no difference.
 //
@@ -85,6 +86,7 @@ func (d *DB) commit(
 	planned = slices.DeleteFunc(planned, func(k plan.Key) bool { return errs[k] != nil })
 
 	if len(ops) == 0 {
+		b.reportPending(errs)
 		return
 	}
 
@@ -94,6 +96,7 @@ func (d *DB) commit(
 
 	err := d.transact(ctx, conn, ops)
 	if err == nil {
+		b.reportPending(errs)
 		return
 	}
 
@@ -217,6 +220,24 @@ type MissingRowError struct{ Table, ID string }
 
 func (e *MissingRowError) Error() string {
 	return fmt.Sprintf("refer to %s %q: no such row", e.Table, e.ID)
+}
+
+// GroupPendingError is the error of a key whose rows are written, except that a port is not in a port
+// group whose row is not written yet. The group only allows traffic, so the port has less access
+// than it should.
+type GroupPendingError struct{ Group string }
+
+func (e *GroupPendingError) Error() string {
+	return fmt.Sprintf("join port group %q: not written yet", e.Group)
+}
+
+// reportPending adds the errors of the keys of which ports have not joined all port groups.
+func (b *batch) reportPending(errs map[plan.Key]error) {
+	for k, err := range b.pending {
+		if errs[k] == nil {
+			errs[k] = err
+		}
+	}
 }
 
 // Stats counts the writes since the start.

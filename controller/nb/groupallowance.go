@@ -1,8 +1,6 @@
 package nb
 
 import (
-	"slices"
-
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
@@ -34,9 +32,7 @@ func (b *batch) holdsMembership(r *record, p membership, group string) bool {
 	}
 
 	_, hasPaid := b.groups[a][group]
-	mayWait := slices.Contains(r.access, p.parent.name) // the group does not isolate the port
-
-	if !hasPaid && a.Left <= 0 && mayWait {
+	if !hasPaid && a.Left <= 0 && r.mayJoinLater(p) {
 		a.hold(r.key)
 		return true
 	}

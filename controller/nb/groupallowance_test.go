@@ -155,3 +155,52 @@ func TestCommitWithin_groupsOfManyPods(t *testing.T) {
 		t.Errorf("in groups %q, want a and deny", got)
 	}
 }
+
+// TestCommit_pendingGroups checks that a port is written before port groups that only allow traffic,
+// and joins them when they exist, but waits for those that isolate it.
+func TestCommit_pendingGroups(t *testing.T) {
+	w := newGroupWorld(t)
+	pod := plan.PodKey("ns", "p")
+
+	for _, step := range []struct {
+		name, planned string
+		access        []string
+		others        []plan.Row // committed by another key in the same transaction
+		want          string     // groups of the port; "" is no port
+		err           string
+	}{
+		{"an isolating group", "deny late1", nil, nil, "", `refer to Port_Group "late1": no such row`},
+		{"one that only allows", "deny a late1", []string{"a", "late1"}, nil, "a deny", `join port group "late1": not written yet`},
+		{"of two, the one that exists", "deny b late1", []string{"b", "late1"}, nil, "b deny", `join port group "late1": not written yet`},
+		{"an isolating one of an existing port", "deny b late2", []string{"b"}, nil, "b deny", `refer to Port_Group "late2": no such row`},
+		{"written by the same commit", "deny late1", []string{"late1"}, []plan.Row{plan.PortGroup{Name: "late1"}}, "deny late1", ""},
+	} {
+		rows := []plan.Row{plan.LogicalSwitchPort{Switch: "n", Name: "ns_p", Groups: strings.Fields(step.planned), Access: step.access}}
+		want := map[plan.Key][]plan.Row{pod: rows}
+
+		if step.others != nil {
+			want[plan.PolicyKey("ns", "others")] = step.others
+		}
+
+		var text string
+		if err := w.db.Commit(t.Context(), want)[pod]; err != nil {
+			text = err.Error()
+		}
+
+		if text != step.err {
+			t.Errorf("%s: error %q, want %q", step.name, text, step.err)
+		}
+
+		if w.s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=ns_p") == "" {
+			if step.want != "" {
+				t.Errorf("%s: the port is not written", step.name)
+			}
+
+			continue
+		}
+
+		if got := w.groups("p"); got != step.want {
+			t.Errorf("%s: in groups %q, want %q", step.name, got, step.want)
+		}
+	}
+}

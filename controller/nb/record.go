@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 // ref names a row as plans do: by table and name, or by plan.Row ID in tables without names.
@@ -32,7 +33,7 @@ type record struct {
 	columns map[string]any   // columns without references, with the planned values
 	refs    map[string][]ref // columns that refer to other rows
 	parents []membership     // columns of other rows that must refer to this row
-	access  []string         // names of port groups that an existing port may join later: see holdsMembership
+	access  []string         // names of port groups that only allow traffic: see mayJoinLater
 	uuid    string           // of the existing row, or the name of the new one in the transaction
 	old     model.Model      // the existing row; nil: insert
 }
@@ -88,6 +89,12 @@ func newRecord(key plan.Key, row plan.Row) *record {
 	}
 
 	return r
+}
+
+// mayJoinLater reports whether the row may be written without this membership: it is in a port group
+// that only allows traffic. The rows that isolate the port are in others.
+func (r *record) mayJoinLater(p membership) bool {
+	return p.parent.table == nbmodel.PortGroupTable && slices.Contains(r.access, p.parent.name)
 }
 
 // externalIDs returns the planned external_ids and those that identify the row. A planned one would

@@ -23,44 +23,11 @@ func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
 	startLoop(t, config, s.Endpoint, nil)
 	createNode(t, client, "node1")
 	createPod(t, client, "pod", nil)
+	createClientPolicies(t, client)
 
-	for i := range 2 { // a policy has at most 256 selectors
-		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}}
-		p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
-
-		for n := range 150 {
-			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{
-				MatchLabels:      map[string]string{"role": "client"},
-				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: fmt.Sprint("x", i, "-", n), Operator: metav1.LabelSelectorOpDoesNotExist}},
-			}})
-		}
-
-		if _, err := client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	const own, all = 1, 301 // the group of the policies' pods, and with those of all peers
-
-	groups := func(pod string) int {
-		uuid := s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_"+pod)
-		if uuid == "" {
-			return 0
-		}
-
-		return len(strings.Fields(s.Nbctl("--bare", "--columns=_uuid", "find", "Port_Group", "ports{>=}"+uuid)))
-	}
-	label := func(pod, value string) {
-		t.Helper()
-
-		patch := fmt.Appendf(nil, `{"metadata": {"labels": {"role": %s}}}`, value)
-		if _, err := client.CoreV1().Pods("default").Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-
+	groups := func(pod string) int { return groupsOf(s, pod) }
 	nbtest.Eventually(t, "the pod is in the group of the policies' pods", func() bool { return groups("pod") == own })
-	label("pod", `"client"`)
+	labelPod(t, client, "pod", `"client"`)
 
 	seen := map[int]bool{}
 
@@ -77,6 +44,69 @@ func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
 		t.Errorf("numbers of groups seen: %v, want some between %d and %d", seen, own, all)
 	}
 
-	label("pod", "null")
+	labelPod(t, client, "pod", "null")
 	nbtest.Eventually(t, "the pod has left the groups", func() bool { return groups("pod") == own })
+}
+
+// TestPod_joinsGroupsAsTheyAreWritten checks that a pod joins 300 port groups although they are written
+// after the pod is planned, in several batches.
+func TestPod_joinsGroupsAsTheyAreWritten(t *testing.T) {
+	config := kubetest.Start(t).RestConfig()
+	client := kubernetes.NewForConfigOrDie(config)
+	s := nbtest.Start(t)
+	startLoop(t, config, s.Endpoint, nil)
+	createNode(t, client, "node1")
+	createPod(t, client, "pod", nil)
+	labelPod(t, client, "pod", `"client"`)
+	nbtest.Eventually(t, "the pod has a port", func() bool {
+		return s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_pod") != ""
+	})
+	createClientPolicies(t, client)
+	nbtest.Eventually(t, "the pod is in all groups", func() bool { return groupsOf(s, "pod") == all })
+}
+
+// own is the number of port groups of all pods under createClientPolicies, and all is that of its
+// clients.
+const own, all = 1, 301
+
+// createClientPolicies creates policies that allow 300 selectors, each of which selects the pods with
+// the label role=client.
+func createClientPolicies(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+
+	for i := range 2 { // a policy has at most 256 selectors
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}}
+		p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
+
+		for n := range 150 {
+			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{
+				MatchLabels:      map[string]string{"role": "client"},
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: fmt.Sprint("x", i, "-", n), Operator: metav1.LabelSelectorOpDoesNotExist}},
+			}})
+		}
+
+		if _, err := client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// groupsOf returns the number of port groups of a pod, 0 without a port.
+func groupsOf(s *nbtest.Server, pod string) int {
+	uuid := s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_"+pod)
+	if uuid == "" {
+		return 0
+	}
+
+	return len(strings.Fields(s.Nbctl("--bare", "--columns=_uuid", "find", "Port_Group", "ports{>=}"+uuid)))
+}
+
+// labelPod sets the label role of a pod to a JSON value; null removes it.
+func labelPod(t *testing.T, client kubernetes.Interface, pod, value string) {
+	t.Helper()
+
+	patch := fmt.Appendf(nil, `{"metadata": {"labels": {"role": %s}}}`, value)
+	if _, err := client.CoreV1().Pods("default").Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }

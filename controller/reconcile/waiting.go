@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 // wakePerAddress bounds how many owners are woken when an address is released. The owner that has
@@ -48,6 +49,7 @@ func (w *waitlist) record(k plan.Key, err error) {
 	var (
 		unavailable *ipam.UnavailableError
 		missing     *nb.MissingRowError
+		pending     *nb.GroupPendingError
 	)
 	switch {
 	case errors.As(err, &unavailable):
@@ -61,6 +63,8 @@ func (w *waitlist) record(k plan.Key, err error) {
 		w.nodes[k] = struct{}{}
 	case errors.As(err, &missing):
 		w.rows[k] = *missing
+	case errors.As(err, &pending):
+		w.rows[k] = nb.MissingRowError{Table: nbmodel.PortGroupTable, ID: pending.Group}
 	}
 }
 

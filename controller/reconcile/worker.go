@@ -302,7 +302,10 @@ func (w *worker) commit(ctx context.Context, b batch) {
 	maps.Copy(errs, w.term.patchAll(ctx, b.later))
 
 	for k, rows := range b.rows {
-		if err := errs[k]; err != nil {
+		var pending *nb.GroupPendingError
+
+		err := errs[k]
+		if err != nil && !errors.As(err, &pending) {
 			w.fail(k, reasonOf(err), err)
 			continue
 		}
@@ -314,6 +317,10 @@ func (w *worker) commit(ctx context.Context, b batch) {
 		held := isHeld(byOwner[k], k)
 		w.throttle.recordPod(k, rows, b.labels[k], held)
 		w.finishWritten(k, rows, &b, held)
+
+		if pending != nil {
+			w.waitlist.record(k, pending) // the group's row wakes the key
+		}
 	}
 }
 
