@@ -17,13 +17,13 @@ import (
 const (
 	answerWait = 3 * time.Second // for an answer of kube-proxy or the API server
 	maxReply   = 64              // bytes of kube-proxy's answer
-	maxSkew    = 5 * time.Minute // Kubernetes' own certificates and leases tolerate less than an hour
+	maxSkew    = 5 * time.Minute // kube-controller-manager backdates certificates by as much
 	minFree    = 1 << 20         // bytes
-	maxMissing = 900             // bytes of notReady's text; the API server refuses messages of more than 1,024
+	maxMissing = 900             // bytes of notReady's list; an Event has 1,024, also for the advice
 )
 
-// kubeProxy finds a kube-proxy that runs in the host's network. It and the agent both translate
-// Services, and a Service's endpoints may differ between the two.
+// kubeProxy finds a kube-proxy that runs in the host's network. Then kube-proxy and the agent both
+// translate Services, and may choose different endpoints for the same Service.
 func (w *Watch) kubeProxy(ctx context.Context) *Fault {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.KubeProxy, http.NoBody)
 	if err != nil {
@@ -92,15 +92,16 @@ func (w *Watch) clock(ctx context.Context) *Fault {
 	}
 
 	text := fmt.Sprintf(
-		"this node's clock is %s %s the API server's: certificates and leases may be taken for expired; "+
+		"this node's clock is %s %s the API server's: certificates and tokens may be taken for expired; "+
 			"synchronise both clocks (chrony, systemd-timesyncd)", skew.Abs(), direction)
 
 	return &Fault{ClockDiffers, text}
 }
 
-// disk finds directories in which nothing can be written: less than minFree is free, or no inode.
-// The running Open vSwitch and agent keep their state in memory, so changes work but do not survive
-// a restart. OVN's databases refuse changes.
+// disk finds directories in which nothing can be written, because less than minFree is free, or no
+// inode. It reports a directory that cannot be inspected in the same way, with the error. The
+// running Open vSwitch and agent keep their state in memory, so changes work but do not survive a
+// restart. OVN's databases refuse changes.
 func (w *Watch) disk(context.Context) *Fault {
 	var full []string
 
@@ -152,8 +153,8 @@ func (w *Watch) cgroup(context.Context) *Fault {
 	return nil
 }
 
-// switchAborts finds a release of Open vSwitch that pods can abort. An ovs-vswitchd that does not
-// answer is reported elsewhere.
+// switchAborts finds an ovs-vswitchd that pods can abort, which depends on its release and its
+// datapath. An ovs-vswitchd that does not answer is reported elsewhere.
 func (w *Watch) switchAborts(ctx context.Context) *Fault {
 	if w.SwitchAborts == nil {
 		return nil
@@ -171,8 +172,8 @@ func (w *Watch) switchAborts(ctx context.Context) *Fault {
 	}
 }
 
-// notReady returns a fault when something has been missing at two runs in a row. A start takes
-// less.
+// notReady returns a fault if the node was not ready at this run and the one before. The agent
+// usually needs less time to start than passes between two runs.
 func (w *Watch) notReady() *Fault {
 	if w.Missing == nil {
 		return nil
