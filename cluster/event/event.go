@@ -28,7 +28,8 @@ type Event struct {
 // timeout limits a write. If it fails, the caller may repeat it, perhaps with newer content.
 const timeout = 10 * time.Second
 
-// maxText is the number of bytes of a message that the API server accepts.
+// maxText is the maximum length of a message in bytes. It is the limit of events.k8s.io/v1 (field
+// note). The API server does not enforce it for the Events of core/v1 that this package writes.
 const maxText = 1 << 10
 
 // Node returns a reference to a Node by which "kubectl describe node" finds the Events. As in

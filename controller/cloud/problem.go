@@ -60,8 +60,8 @@ func problem(r Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: r, Text: fmt.Sprintf(format, args...)}
 }
 
-// maxListed is the number of ports that the text of a problem lists, because an Event has at most
-// 1,024 bytes.
+// maxListed is the number of ports that the text of a problem lists. With more, the text might not
+// fit into an Event, of which package event writes the first 1,024 bytes.
 const maxListed = 5
 
 // enumerate joins the elements of a list. If there are more than limit, it appends the number of

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Step is one request to Neutron that changes something. openstack.Client.Do executes it. Its
+// Step is one request that changes something in Neutron. openstack.Client.Do sends it. Its
 // String is for logs and goldens.
 type Step interface {
 	fmt.Stringer
@@ -16,10 +16,11 @@ type Step interface {
 // The steps. Fields that are named after an object, such as Network, have the ID of an existing
 // object.
 type (
-	// CreateNetwork makes a network.
+	// CreateNetwork makes a network without subnets.
 	CreateNetwork struct{ Name, Description string }
-	// CreateSubnet makes a subnet of the length from a subnet pool, without DHCP. In IPv6 its
-	// addresses are static.
+	// CreateSubnet makes a subnet in Network. Neutron takes its prefix, of Length bits, from
+	// SubnetPool. The subnet has no DHCP. IPv6 selects the family. An IPv6 subnet has no address
+	// mode, so the addresses of its ports are static.
 	CreateSubnet struct {
 		Network, Name, SubnetPool string
 		Length                    int
@@ -57,13 +58,13 @@ type (
 
 	// The steps below are of a Setup only.
 
-	// CreateRouter makes a router. External is the ID of the network of its external gateway, or
-	// "" for none.
+	// CreateRouter makes a router. External is the ID of the external network in which the router
+	// gets its gateway. If it is "", the router gets no external gateway.
 	CreateRouter struct{ Name, Description, External string }
-	// SetGateway gives a router without external gateway one in the network.
+	// SetGateway gives a router that has no external gateway one in Network.
 	SetGateway struct{ Router, Network string }
-	// CreateSubnetPool makes a subnet pool of one prefix. The other fields bound the prefix length
-	// of its subnets, with a default.
+	// CreateSubnetPool makes a subnet pool, whose subnets are parts of Prefix. Shortest and Longest
+	// bound their prefix length. Default is the length if a request for a subnet names none.
 	CreateSubnetPool struct {
 		Name, Description          string
 		Prefix                     netip.Prefix
@@ -79,8 +80,8 @@ type (
 	}
 )
 
-// Batch is the number of ports per request. Neutron needs as long for a port in a batch as for one
-// alone, so a batch is small enough to be published soon.
+// Batch is the maximum number of ports per request. Larger batches would not be faster, because
+// Neutron needs the same time for each port of a request. Small ones are published sooner.
 const Batch = 8
 
 func (CreateNetwork) step()   {}
