@@ -23,7 +23,7 @@ const (
 type Port struct {
 	Bridge      string
 	Name        string
-	Type        string // "" is a system device, "internal" one that OVS creates
+	Type        string // "": an existing device of the host; "internal": OVS creates the device
 	MAC         string // of an internal interface; "" leaves it to OVS
 	MTU         int    // mtu_request; 0 keeps it
 	Transient   bool   // a boot removes it, if OVS is started with --delete-transient-ports
@@ -31,10 +31,11 @@ type Port struct {
 	ExternalIDs map[string]string
 }
 
-// SyncPort creates the port, or corrects MAC, MTU and ExternalIDs of an existing one. If an
-// interface of another name has the same iface-id (the pod's former sandbox), its port is deleted
-// in the same transaction. So ovn-controller never sees two. It returns ErrNotFound if the bridge
-// is missing.
+// SyncPort creates the port, or corrects MAC, MTU and ExternalIDs of an existing one. The other
+// fields, such as Transient and OwnQueue, apply only when it creates the port. If an interface of
+// another name has the same iface-id (the pod's former sandbox), its port is deleted in the same
+// transaction, so ovn-controller never sees two interfaces with one iface-id. SyncPort returns
+// ErrNotFound if the bridge is missing.
 func (c *Client) SyncPort(ctx context.Context, want Port) error {
 	e := c.edit()
 
@@ -202,8 +203,8 @@ func (c *Client) Port(
 	return iface.ExternalIDs, complaint, nil
 }
 
-// Installed reports whether ovn-controller has installed the flows of the port. This implies that
-// it runs and that the southbound database has the port.
+// Installed reports whether ovn-controller has installed the flows of the port. For that,
+// ovn-controller must have been running, and must have found the port in the Southbound database.
 func (c *Client) Installed(ctx context.Context, name string) (bool, error) {
 	ids, _, err := c.Port(ctx, name)
 	return ids[Installed] == "true", err

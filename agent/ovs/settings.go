@@ -20,17 +20,17 @@ type Settings struct {
 	Remote       string // southbound database
 	EncapIP      string
 	DatapathType string // of br-int: "system" or "netdev"
-	Hostname     string // also ovn-controller's name of the chassis
+	Hostname     string // ovn-controller writes it to Chassis.hostname
 	SystemID     string // used if none is set
-	// FixedSystemID replaces a system-id that is set by SystemID.
+	// FixedSystemID means that SystemID also replaces an existing system-id.
 	FixedSystemID bool
 	// Refused removes ovn-remote, which keeps ovn-controller from the southbound database: another
 	// node has the same system-id, and the two would take the chassis from each other.
 	Refused bool
 }
 
-// refusedKey stores the value of ovn-remote while Settings.Refused is set, or noRemote if it had
-// none.
+// refusedKey exists while ovn-remote is removed because of Settings.Refused. Its value is the
+// former value of ovn-remote, or noRemote if ovn-remote was not set.
 const (
 	refusedKey = "ovn-ebpf-refused-remote"
 	noRemote   = "none"
@@ -125,8 +125,11 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	return s.SystemID, nil
 }
 
-// syncRefusedRemote makes want remove ovn-remote and keep its value under refusedKey if refused is
-// set. Otherwise it makes want restore ovn-remote, if it was removed. have are the present keys.
+// syncRefusedRemote adds the keys for Settings.Refused to want. have are the present keys.
+//
+//   - If refused is true, want removes ovn-remote, and keeps its value under refusedKey.
+//   - If refused is false again, want removes refusedKey. It also restores the former value of
+//     ovn-remote, if want does not set another one.
 func syncRefusedRemote(want, have map[string]string, refused bool) {
 	stored, wasRefused := have[refusedKey]
 
@@ -183,9 +186,10 @@ func settingsFor(s Settings) (want, defaults map[string]string) {
 	return want, defaults
 }
 
-// settingKeys are the keys that SyncSettings and SyncBridgeMapping write.
+// settingKeys returns the keys of ovn-controller that SyncSettings and SyncBridgeMapping write. The
+// agent's own keys, such as refusedKey, are not among them.
 func settingKeys() []string {
-	// Without a Remote, the result would lack ovn-remote.
+	// The value does not matter. Without a Remote, settingsFor would omit the key ovn-remote.
 	want, defaults := settingsFor(Settings{Remote: "any"})
 
 	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(defaults))),
