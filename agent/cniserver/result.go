@@ -49,7 +49,7 @@ func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(link.Everything(gw.Is4())), GW: gw.AsSlice()})
 	}
 
-	v, err := r.GetAsVersion(orDefault(version))
+	v, err := r.GetAsVersion(versionOrDefault(version))
 	if err != nil {
 		return nil, types.NewError(types.ErrIncompatibleCNIVersion, err.Error(),
 			"use one of "+strings.Join(cniversion.All.SupportedVersions(), ", "))
@@ -58,12 +58,13 @@ func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// orDefault returns the version, or for an empty one the version that the specification implies.
-func orDefault(version string) string { return cmp.Or(version, "0.1.0") }
+// versionOrDefault returns the version. If it is empty, it returns 0.1.0, which a configuration
+// without a cniVersion has by the CNI specification.
+func versionOrDefault(version string) string { return cmp.Or(version, "0.1.0") }
 
 // checkVersion rejects unsupported versions before any work is done.
 func checkVersion(version string) error {
-	if all := cniversion.All.SupportedVersions(); !slices.Contains(all, orDefault(version)) {
+	if all := cniversion.All.SupportedVersions(); !slices.Contains(all, versionOrDefault(version)) {
 		return types.NewError(types.ErrIncompatibleCNIVersion, "cniVersion "+version,
 			"use one of "+strings.Join(all, ", "))
 	}
@@ -71,8 +72,8 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// checkPrevious returns an error unless the runtime's result of ADD has the pod's addresses. Later
-// plugins may have added others.
+// checkPrevious returns an error if the runtime's result of ADD lacks an address of the pod. Later
+// plugins may have added addresses. A runtime that passes no result (prevResult) is accepted.
 func checkPrevious(conf cni.NetConf, p podnet.Pod) error {
 	if conf.RawPrevResult == nil {
 		return nil
@@ -101,8 +102,8 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// asCNIError returns err as a CNI error with a code (package cni) and advice. An error that is one
-// already stays as it is.
+// asCNIError returns err as a CNI error with a code (package cni) and advice. If err is a CNI error
+// or wraps one, it returns that one.
 func asCNIError(req cni.Request, err error) *types.Error {
 	var cniErr *types.Error
 	if errors.As(err, &cniErr) {
