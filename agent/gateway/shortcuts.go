@@ -22,11 +22,12 @@ import (
 
 const (
 	forgetPause   = 100 * time.Millisecond // between two changes of the epoch, see followFlows
-	revalidation  = time.Second            // OVS applies a change of flows to its datapath's within this time
+	revalidation  = time.Second            // how long OVS may use cached datapath flows after a change of flows
 	settingsRetry = time.Second            // after an error of watchSettings
 )
 
-// Sources of observers and of faults. sourceOf names further ones.
+// Sources: where the manager found an observer, or which of its tasks failed. The devices of pods
+// are sources, too (sourceOf).
 const (
 	inOVSDB   = "OVSDB"
 	inFlows   = "flows of " + ovs.IntegrationBridge
@@ -72,8 +73,9 @@ func (s Settings) NoShortcuts() string {
 //     assumes one.
 //   - A change of OVN's flows increments the epoch, a number that all valid shortcuts carry. Every
 //     shortcut is then void, and connections pass OVS again until they get a new one.
-//   - A pod with a bandwidth limit has no shortcuts, because their packets would skip the limit,
-//     which is on the pod's device.
+//   - A pod with a bandwidth limit has no shortcuts. With one, packets to the pod would skip the
+//     queue of an ingress limit, which is at the host's end. An egress limit would not matter,
+//     because its queue is in the pod. But link.PodDevice does not distinguish the two.
 type ShortcutManager struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -131,7 +133,8 @@ func (m *ShortcutManager) Sync(ports []link.PodDevice) {
 	m.recordStats()
 }
 
-// usePrograms continues with the loaded programs.
+// usePrograms sets the loaded programs. It attaches the program for pods to all known devices, and
+// to those on which an earlier agent has left its program.
 func (m *ShortcutManager) usePrograms(gw *bpf.Gateway) {
 	if m.s.NoShortcuts() != "" {
 		return
@@ -254,7 +257,8 @@ func (m *ShortcutManager) recordStats() {
 	m.record.change(func(stats *Stats) { stats.Shortcuts = &s })
 }
 
-// cause names an observer for Stats. The names are labels of a metric, so flows have a common one.
+// cause returns the name of an observer for Stats. A metric has it as a label, so all flows have
+// the same name. Otherwise, each flow would be a time series.
 func cause(source, what string) string {
 	switch {
 	case what == ovs.NotRead:

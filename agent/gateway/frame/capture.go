@@ -30,7 +30,8 @@ func FromCapture(path string, n int) ([]byte, error) {
 	return frame, nil
 }
 
-// nthFrame returns frame number n of a capture, which must contain the whole frame.
+// nthFrame returns frame number n of a capture, starting at 1. It returns an error if the capture
+// has only a part of this frame (a snap length).
 func nthFrame(in *bufio.Reader, n int) ([]byte, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("frame numbers start at 1")
@@ -113,7 +114,7 @@ func Describe(frame []byte) string {
 			parts = append(parts, "ICMP "+l.TypeCode.String())
 		case *layers.ICMPv6:
 			parts = append(parts, "ICMPv6 "+l.TypeCode.String())
-		case gopacket.NetworkLayer:
+		case gopacket.NetworkLayer: // IPv4 or IPv6: source and destination address
 			parts = append(parts, l.NetworkFlow().String())
 		}
 	}
