@@ -44,7 +44,8 @@ func Create(path string, mode os.FileMode) (*File, error) {
 	return f, nil
 }
 
-// createLocked returns a File that is locked. By the lock, Sweep knows that the writer is alive.
+// createLocked creates the temporary file and locks it. Sweep leaves a locked file alone, because
+// its writer is alive.
 func createLocked(path string) (*File, error) {
 	for {
 		temporary, err := os.CreateTemp(filepath.Dir(path), temporaryPattern(path))
@@ -61,7 +62,7 @@ func createLocked(path string) (*File, error) {
 
 		f.Abort()
 
-		// Another process's Sweep may lock or remove the file before this one has locked it: try again.
+		// Sweep of another writer has locked or removed the file before it was locked here: try again.
 		if errLock != nil && !errors.Is(errLock, unix.EWOULDBLOCK) {
 			return nil, errLock
 		}
