@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * Short paths for most of the traffic, after one bounds check. Packets that they cannot decide take
- * the full path in verdict.h or out.h. Only the full path defines the behaviour; the short paths
- * must agree with it.
+ * Short paths for most of the traffic. They need one bounds check for IPv4, and one more for IPv6,
+ * for TCP to the SNAT range and for UDP from OVN. Packets that they cannot decide take the full
+ * path in verdict.h or out.h. Only the full path defines the behaviour; the short paths must agree
+ * with it.
  */
 #ifndef __QUICK_H
 #define __QUICK_H
@@ -25,7 +26,7 @@
 #include "prefix.h"
 #include "verdict.h"
 
-#define UNSURE -1
+#define UNSURE -1 /* the full path decides */
 
 /* The transport header of an unfragmented packet to the node's own address. */
 struct quick {
@@ -44,10 +45,13 @@ static __always_inline int is_internal_quick4(__be32 ip)
 }
 
 /*
- * Decides packets to a TCP frontend of OVN, unless they may be from the peer of a host socket: see
- * is_of_host(). No options are between the headers. Not inline, and with arguments that stay in
- * registers: with the tuple in the caller's frame, the stacks of a full path's calls would exceed
- * the 512 bytes of Linux 6.1.
+ * Decides packets to a TCP frontend of OVN. If a host socket other than a listener has the packet's
+ * addresses and ports, the packet may be the host's, and the full path decides: see is_of_host().
+ * The IP header is directly before tcp, without options or extension headers.
+ *
+ * The function is not inline, to keep its tuple out of the caller's frame. Otherwise, the stacks of
+ * a full path's calls would exceed the 512 bytes of Linux 6.1. Its arguments are parts of struct
+ * quick, because a pointer to it would put the struct on the stack, too.
  */
 static __noinline int quick_service(struct __sk_buff *skb, const struct tcphdr *tcp, int v6)
 {
@@ -134,8 +138,9 @@ static __always_inline int quick_echo6(const struct ipv6hdr *ip6)
 }
 
 /*
- * Decides TCP and UDP to the node's own address by the destination port, as port_owner() does. A
- * clear bit in special_ports saves its lookups.
+ * Decides TCP and UDP to the node's own address by the destination port, as port_owner() does. If
+ * the port's bit in special_ports is clear, no frontend, connection in takeover or BFD session has
+ * the port, so the lookups of port_owner() for these are not needed.
  */
 static __always_inline int quick_port(struct __sk_buff *skb, const struct quick *q)
 {
@@ -215,7 +220,10 @@ static __always_inline __u64 source_mac(const void *eth)
 	return *(__u32 *)mac | (__u64) * (__u16 *)(mac + 4) << 32;
 }
 
-/* UDP may belong to a tunnel or to BFD, or have a source port that a host socket may use. */
+/*
+ * Returns UNSURE if a rule for UDP may apply to a packet from OVN: if it may belong to a tunnel or
+ * to BFD, or if a host socket may use its source port. Otherwise returns REASON_OUT.
+ */
 static __always_inline int quick_udp_out(const struct udphdr *udp, void *end)
 {
 	struct port_bits *gate;
@@ -233,8 +241,9 @@ static __always_inline int quick_udp_out(const struct udphdr *udp, void *end)
 }
 
 /*
- * Decides TCP and UDP from the node's MAC address, if the rules before guard4() certainly do not
- * apply: for tunnels, for packets to the host or from a Service, and for former addresses.
+ * Decides TCP and UDP from the node's MAC address by guard4(). Returns UNSURE if another rule of
+ * the full path may apply: if the packet may be to the host or another node, from a Service, or
+ * from a former address of the node, or if quick_udp_out() is unsure.
  */
 static __always_inline int quick_out4(const struct iphdr *ip, void *end)
 {
@@ -288,7 +297,10 @@ static __always_inline int quick_from_ovn(struct __sk_buff *skb)
 	return *proto == bpf_htons(ETH_P_IPV6) ? quick_out6((void *)ip, end) : UNSURE;
 }
 
-/* Decides packets that the host sends to other destinations than Services. Nearly all are. */
+/*
+ * Decides untagged IPv4 packets of the host, unless they are to a Service or to a masquerade
+ * network. Most packets of the host are such packets.
+ */
 static __always_inline int quick_from_host(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRootIno is the inode of a cgroup2 hierarchy's root, also as seen from inside a cgroup
-// namespace. The kernel's kernfs assigns it the first number.
+// cgroupRootIno is the inode of the root of the cgroup2 hierarchy, because kernfs gives its first
+// number to the root. Inside a cgroup namespace, the root of a mount may be another cgroup, which
+// has another inode.
 const cgroupRootIno = 1
 
 // ErrNoCgroup means that no usable cgroup2 mount exists. The host's sockets then cannot be
@@ -99,17 +100,19 @@ func cgroupID(path string) (uint64, error) {
 	return s.Ino, nil
 }
 
-// CgroupOptions selects the sockets for programs on a cgroup, and the location of their state.
+// CgroupOptions are options of programs that are attached to a cgroup. The programs act on sockets
+// of processes in this cgroup, if the sockets are in the host's network namespace.
 type CgroupOptions struct {
-	PinDir      string // on bpffs; of the gateway
-	CgroupPath  string // the cgroup of the affected processes; "": the root of the cgroup2 hierarchy
-	NetnsCookie uint64 // of the host's network namespace; 0: of the calling thread's
+	PinDir      string // the gateway's directory for pinned maps and links, on bpffs
+	CgroupPath  string // mount point or directory of the cgroup; "": the root of the cgroup2 hierarchy
+	NetnsCookie uint64 // of the host's network namespace; 0: the calling thread is in it
 	Sizes       Sizes
 	Log         *slog.Logger
 }
 
-// load loads a collection with its pinned maps into objs, for the host that the options name. It
-// returns the options with defaults filled in.
+// load loads the programs and maps of spec into objs. Maps that are pinned in PinDir already are
+// used again. netns is the variable of the programs that gets the cookie of the host's network
+// namespace. load returns the options with defaults filled in.
 func (o CgroupOptions) load(
 	spec *ebpf.CollectionSpec,
 	netns *ebpf.VariableSpec,
@@ -206,9 +209,9 @@ func (p *cgroupPrograms) detach(maps ...string) error {
 	return unpinMaps(p.opts.PinDir, maps...)
 }
 
-// attachCgroup attaches the hook's program to the cgroup at path, beside foreign ones. A program of
-// an earlier load is replaced atomically. On another cgroup, the old program is detached after the
-// new one is attached.
+// attachCgroup attaches the hook's program to the cgroup at path, beside foreign ones. If the
+// program of an earlier load is attached there, its link gets the new program, atomically. If it is
+// attached to another cgroup, it is detached after the new one is attached.
 func attachCgroup(pinDir, path string, h cgroupHook) error {
 	id, err := cgroupID(path)
 	if err != nil {
