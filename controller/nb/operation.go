@@ -10,12 +10,16 @@ import (
 )
 
 // This file makes the operations that add rows to parents, remove them, and delete rows. Which
-// operations a deletion needs depends on the references to the row. In OVSDB (RFC 7047), a row of a
-// root table exists until it is deleted. A row of another table exists while a strong reference to
-// it exists, so its parents must drop it. A weak reference does not keep a row alive, and
-// ovsdb-server removes it when the row disappears. But ovsdb-server 3.1 does not remove a weak
-// reference if the same transaction changes another column of the parent, and keeps it forever. So
-// the operations remove weak references, too, where that may happen.
+// operations a deletion needs depends on the references to the row (OVSDB, RFC 7047):
+//
+//   - A row of a root table, such as Load_Balancer, exists until an operation deletes it.
+//   - ovsdb-server deletes a row of another table when no strong reference to it is left. For
+//     example, Logical_Switch.ports has strong references to ports. So the operations remove the
+//     row from its parents.
+//   - A weak reference does not keep a row alive. For example, Port_Group.ports has weak references
+//     to ports. When a row disappears, ovsdb-server removes the weak references to it. But
+//     ovsdb-server 3.1 keeps such a reference forever if the same transaction changes another column
+//     of the parent. Where that may happen, the operations remove weak references, too.
 
 // addition is a column of a parent that rows are added to.
 type addition struct{ table, uuid, column string }
@@ -43,9 +47,9 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 }
 
 // removalOps returns the operations that remove an existing row from parents that the plan no
-// longer names. Parents of other clients may refer to our rows, too, and keep their references.
-// Only rows of tables with several parent columns change parents: in other tables the parent is
-// part of the row's ID.
+// longer names, for example a port from a Port_Group. It leaves parents of other clients alone,
+// which may refer to our rows, too. It returns nothing for tables with one parent column: there,
+// the parent is part of the row's ID, so a row never changes its parent.
 func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
 	paths := tables[r.table].parents
 	if r.old == nil || len(paths) < 2 {
@@ -86,8 +90,10 @@ func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	return b.removals(s, func(string) bool { return true })
 }
 
-// deleteRootOps deletes a row of a root table, which has only weak references. The operations
-// remove it from those parents that the transaction changes otherwise: their UUIDs are in changed.
+// deleteRootOps deletes a row of a root table, such as a Load_Balancer. All references to it are
+// weak. ovsdb-server removes these, except perhaps in parents that the same transaction changes
+// (see above). So the operations remove the row from those parents. changed has the UUIDs of all
+// rows that the transaction changes.
 func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	if len(changed) > 0 {
@@ -130,10 +136,13 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 	return changed
 }
 
-// orphanOps handles the children of a row that is deleted. A child to which the row has a strong
-// reference disappears with the row, so the operations remove the child from its parents with weak
-// references. A child to which the row has a weak reference stays: deleting one group of a pod's
-// port does not remove the port from its other groups.
+// orphanOps handles the children of a row that is deleted:
+//
+//   - A child to which the row has a strong reference disappears with the row, as the ports of a
+//     Logical_Switch do. The operations remove the child from its parents with weak references, here
+//     the ports from their Port_Groups.
+//   - A child to which the row has a weak reference stays, as the ports of a Port_Group do. It also
+//     stays in its other parents.
 func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 
