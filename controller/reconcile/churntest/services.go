@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
+// putService creates or changes a Service. As in the other methods below, the namespace and the
+// name are random.
 func (c *Churn) putService() {
 	i := c.Rand.IntN(c.Names)
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace(), Name: fmt.Sprint("svc", i)}}
@@ -19,8 +21,9 @@ func (c *Churn) putService() {
 
 // describeService fills a Service with random values. i is the number in its name.
 func (c *Churn) describeService(s *corev1.Service, i int) {
-	// No two Services have the same cluster IP, because an API server would refuse the second one.
-	namespace := int(s.Namespace[2] - '0')
+	// Up to 250 names, no two Services have the same cluster IP: a real API server would refuse the
+	// second one. With more names, IPv4 addresses are used again, for tests with a stand-in.
+	namespace := int(s.Namespace[2] - '0') // N of nsN, see Churn.namespace
 	ip4 := fmt.Sprintf("10.96.%d.%d", namespace, 2+i%250)
 	ip6 := fmt.Sprintf("fd00:10:96::%x", (namespace+1)<<12|i)
 	s.Spec = corev1.ServiceSpec{
@@ -47,7 +50,8 @@ func (c *Churn) describeService(s *corev1.Service, i int) {
 			Protocol: pick(c, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP),
 		}
 		if s.Spec.Type != corev1.ServiceTypeClusterIP {
-			port.NodePort = int32(30000 + c.Rand.IntN(200)) // now and then one that another has
+			// It may be another Service's, which a real API server refuses.
+			port.NodePort = int32(30000 + c.Rand.IntN(200))
 		}
 
 		s.Spec.Ports = append(s.Spec.Ports, port)
@@ -80,6 +84,7 @@ func (c *Churn) describeService(s *corev1.Service, i int) {
 	}
 }
 
+// removeService deletes an existing Service, but not its EndpointSlices.
 func (c *Churn) removeService() { c.API.Remove(Services, c.exists(Services)) }
 
 // putSlice creates or changes the EndpointSlice of a Service for IPv4 or IPv6. The Service need not
@@ -144,6 +149,8 @@ func (c *Churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
 
 func (c *Churn) removeSlice() { c.API.Remove(EndpointSlices, c.exists(EndpointSlices)) }
 
+// putNamespace creates a Namespace, or gives an existing one other labels, by which NetworkPolicies
+// select it.
 func (c *Churn) putNamespace() {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace()}}
 	putOrEdit(c.API, n, func(n *corev1.Namespace) { n.Labels = c.labels() })
@@ -151,6 +158,8 @@ func (c *Churn) putNamespace() {
 
 func (c *Churn) removeNamespace() { c.API.Remove(Namespaces, c.exists(Namespaces)) }
 
+// putPolicy creates or changes a NetworkPolicy. It draws from about a quarter of Names, so it
+// changes existing policies more often.
 func (c *Churn) putPolicy() {
 	p := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{
@@ -191,6 +200,8 @@ func (c *Churn) selector() *metav1.LabelSelector {
 	return s
 }
 
+// policySpec returns a random policy with up to two ingress rules and one egress rule. Its types
+// need not match its rules.
 func (c *Churn) policySpec() networkingv1.NetworkPolicySpec {
 	spec := networkingv1.NetworkPolicySpec{PodSelector: *c.selector()}
 	spec.PolicyTypes = pick(c, nil, []networkingv1.PolicyType{"Ingress"}, []networkingv1.PolicyType{"Egress"},
@@ -209,6 +220,7 @@ func (c *Churn) policySpec() networkingv1.NetworkPolicySpec {
 	return spec
 }
 
+// peers returns up to two random peers of a rule. Without peers, the rule is for all.
 func (c *Churn) peers() []networkingv1.NetworkPolicyPeer {
 	var out []networkingv1.NetworkPolicyPeer
 	for range c.Rand.IntN(3) {
@@ -226,6 +238,7 @@ func (c *Churn) peers() []networkingv1.NetworkPolicyPeer {
 	return out
 }
 
+// policyPorts returns up to two random ports of a rule. Without ports, the rule is for all.
 func (c *Churn) policyPorts() []networkingv1.NetworkPolicyPort {
 	var out []networkingv1.NetworkPolicyPort
 
