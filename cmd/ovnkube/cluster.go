@@ -123,10 +123,10 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "host-networks",
 			Value:   optionalPrefixes{&c.hostNetworks},
 			About:   []string{"host networks"},
-			Usage: "`networks` with further addresses of the nodes, separated by commas; default: none. An " +
-				"address of a node counts only if it is in the status of the Node object, which agents " +
-				"cannot write, or in these networks. At other addresses of a node, no node port is served" +
-				sameValue,
+			Usage: "`networks` with further addresses of the nodes, separated by commas; default: none. " +
+				"Agents publish the addresses of their nodes. Such an address counts only if it is also in " +
+				"the status of the Node object, which agents cannot write, or in these networks. At other " +
+				"addresses of a node, no node port is served" + sameValue,
 		},
 		{
 			Flag:    "chassis-name",
@@ -134,10 +134,10 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Key:     "chassis-name",
 			Value:   setting.Choice(&c.chassisName, chassisSystemID, chassisNode),
 			Usage: "`source` of the node's chassis name in OVN: system-id or node. With system-id, the " +
-				"agent keeps the system-id of Open vSwitch, if it is set. With node, the agent always " +
-				"sets the system-id to the name of the Node, and the controller accepts no other name. " +
-				"Unless ovn.host=true, the chart sets the value node, because the certificate that it " +
-				"issues has the Node's name" + sameValue,
+				"agent keeps an existing system-id of Open vSwitch. With node, the agent always sets the " +
+				"system-id to the name of the Node, and the controller accepts no other name. The chart " +
+				"sets the value node if it issues the certificates of the nodes (without ovn.host=true), " +
+				"because these have the names of the Nodes" + sameValue,
 		},
 		{
 			Flag:    "trust-endpoint-slices",
@@ -158,9 +158,10 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			Value:   setting.Number(&c.shares.Namespace, 1, 131072),
 			About:   []string{"frontends of a namespace"},
 			Usage: "maximum `number` of frontends of all Services in a namespace. A Service has a " +
-				"frontend for each of its ports at each of its addresses. If you change this value, the " +
-				"limits for backends, external addresses and flows of a namespace change by the same factor " +
-				"(docs/services.md). If a namespace exceeds a limit, its oldest Services are served" + sameValue,
+				"frontend for each of its ports at each of its addresses. The limits of a namespace for " +
+				"backends, external addresses and flows are proportional to this value (docs/services.md). " +
+				"For example, 32768 doubles them. If a namespace exceeds a limit, its oldest Services are " +
+				"served" + sameValue,
 		},
 		{
 			Flag:    "service-table-share",
