@@ -16,14 +16,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// hostileRate is the number of the tenant's steps per second.
-const hostileRate = 20
+// hostileRate is the number of steps per second that all tenants make together.
+const hostileRate = 30
 
-// API lets a tenant with edit rights in one namespace write harmful values into every field that
-// the product reads, and make the known attacks. Controller and agents run with the defaults of the
-// chart. The victim in another namespace and the hosts must lose no packets, the victim's rows must
-// not change, its new pods must start nearly as fast as without the attack, all programs must stay
-// ready, and no node may get too many flows.
+// API lets ten tenants, each with edit rights in its own two namespaces, write harmful values into
+// every field that the product reads, and make the known attacks. Controller and agents run with the
+// defaults of the chart. The victim in another namespace and the hosts must lose no packets, the
+// victim's rows must not change, its new pods must start nearly as fast as without the attack, all
+// programs must stay ready, and no node may get too many flows. The same attack is made twice, each
+// for half of the time. After each, the programs must be as idle as before, and the second one must
+// leave no more memory in use than the first. With Options.First it is made once, without these
+// measurements.
 func API(ctx context.Context, o Options) (report *Report, err error) {
 	g, err := newGround(ctx, o.Lab, o.Log)
 
@@ -37,22 +40,11 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	t, rows, err := g.begin(ctx, o)
+	a, err := g.begin(ctx, o)
 	if err != nil {
 		return report, err
 	}
-	defer rows.close()
-
-	idle, err := g.starts(ctx, max(min(o.For/4, time.Minute), socketsKnown-time.Since(g.served)))
-	if err != nil {
-		return report, err
-	}
-
-	g.say("the attack begins at %s", time.Now().Format("15:04:05.0"))
-	g.bucket.Store(1)
-
-	attack, end := context.WithCancel(ctx)
-	defer end()
+	defer a.rows.close()
 
 	look, blind := context.WithCancel(ctx)
 	defer blind()
@@ -62,43 +54,173 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 		return report, err
 	}
 
-	stopped := make(chan struct{})
-
-	go func() {
-		t.attack(attack, hostileRate)
-		close(stopped)
-	}()
-
-	under, err := g.starts(ctx, o.For)
-
-	end()
-	<-stopped
-
-	err = errors.Join(err, g.caughtUp(ctx))
+	err = a.run(ctx)
 
 	blind()
 	ended()
 
-	report.Broken = append(report.Broken, rows.differences()...)
+	report.Broken = append(report.Broken, a.rows.differences()...)
 	if err != nil {
 		report.Broken = append(report.Broken, err.Error())
 	}
 
-	for _, kind := range slices.Sorted(maps.Keys(t.done)) {
-		report.Figures = append(report.Figures, Figure{kind, fmt.Sprint(t.done[kind])})
-	}
-
-	report.starts("a victim's pod starts, idle", idle)
-	report.starts("a victim's pod starts, under attack", under)
-	report.Broken = append(report.Broken, slowStarts(idle, under)...)
+	a.report(report)
 	watch.report(report)
-	g.accountAll(report, "a tenant writes", func(*probe) bool { return true })
+	g.accountAll(report, "tenants write", func(*probe) bool { return true })
 	report.addStep("none", 0, g.account(0, func(*probe, Count) {}))
 
 	return report, ctx.Err()
 }
 
-// caughtUp waits until the nodes have the flows of all that the tenant wrote: they count, too.
+// siege is the state of the campaign api.
+type siege struct {
+	*ground
+	options Options
+	tenants []*tenant
+	values  values
+	rows    *rows
+
+	idle   map[string]usage   // before the first attack, by program
+	during []map[string]usage // each attack
+	after  []map[string]usage
+	starts []podStart
+}
+
+// begin creates the victim's policy and the tenants, and starts the probes.
+func (g *ground) begin(ctx context.Context, o Options) (*siege, error) {
+	if err := g.serveHost(ctx); err != nil {
+		return nil, err
+	}
+
+	if err := g.guard(ctx, "web", ""); err != nil {
+		return nil, err
+	}
+
+	a := &siege{ground: g, options: o}
+
+	var err error
+	if a.tenants, err = newTenants(ctx, g); err != nil {
+		return nil, err
+	}
+
+	if a.values, err = valuesOf(ctx, g); err != nil {
+		return nil, err
+	}
+
+	paths, err := g.hostPaths()
+	if err != nil {
+		return nil, err
+	}
+
+	if err := g.startProbes(ctx, paths, time.Minute); err != nil {
+		return nil, err
+	}
+
+	a.rows, err = watchRows(ctx, g.NBSocket())
+
+	return a, err
+}
+
+// run starts the victim's pods before and during the attacks.
+func (a *siege) run(ctx context.Context) error {
+	rounds := 2
+	if a.options.First {
+		rounds = 1
+	} else {
+		var err error
+		if a.idle, err = a.usageAtRest(ctx); err != nil {
+			return err
+		}
+	}
+
+	idle := max(min(a.options.For/4, time.Minute), socketsKnown-time.Since(a.served))
+	if err := a.start(ctx, idlePhase, idle); err != nil {
+		return err
+	}
+
+	a.bucket.Store(1)
+
+	for round := range rounds {
+		if err := a.attack(ctx, round+1, a.options.For/time.Duration(rounds)); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// attack lets the tenants write while the victim's pods start. Afterwards it measures what the
+// programs use, and removes the tenants' objects.
+func (a *siege) attack(ctx context.Context, round int, long time.Duration) error {
+	a.say("attack %d begins at %s", round, time.Now().Format("15:04:05.0"))
+
+	attack, end := context.WithCancel(ctx)
+	defer end()
+
+	stopped := make(chan error, 1)
+
+	go func() { stopped <- attackAll(attack, a.tenants, a.values, a.options) }()
+
+	during, err := a.usage(func() error { return a.start(ctx, fmt.Sprint("attack ", round), long) })
+
+	end()
+
+	if err := errors.Join(err, <-stopped, a.caughtUp(ctx)); err != nil || a.options.First {
+		return err
+	}
+
+	a.during = append(a.during, during)
+
+	if err := sleep(ctx, restFor-flowsEvery); err != nil {
+		return err
+	}
+
+	after, err := a.usageAtRest(ctx)
+	if err != nil {
+		return err
+	}
+
+	a.after = append(a.after, after)
+
+	return errors.Join(removeObjects(ctx, a.tenants), a.caughtUp(ctx))
+}
+
+// start starts pods of the victim, and records them as those of a phase.
+func (a *siege) start(ctx context.Context, phase string, long time.Duration) error {
+	starts, err := a.ground.starts(ctx, long)
+	for _, s := range starts {
+		a.starts = append(a.starts, podStart{phase, s})
+	}
+
+	return err
+}
+
+// report adds the tenants' calls, the victim's pod starts and the programs' usage.
+func (a *siege) report(r *Report) {
+	done := map[string]int{}
+
+	for _, t := range a.tenants {
+		for kind, n := range t.done {
+			done[kind] += n
+		}
+	}
+
+	for _, kind := range slices.Sorted(maps.Keys(done)) {
+		r.Figures = append(r.Figures, Figure{kind, fmt.Sprint(done[kind])})
+	}
+
+	r.Starts = a.starts
+	idle, under := startsIn(a.starts, idlePhase, true), startsIn(a.starts, idlePhase, false)
+	r.starts("a victim's pod starts, idle", idle)
+	r.starts("a victim's pod starts, under attack", under)
+	r.Broken = append(r.Broken, slowStarts(idle, under)...)
+
+	if len(a.after) > 0 {
+		r.usages(slices.Sorted(maps.Keys(a.idle)), a.idle, a.during, a.after)
+	}
+}
+
+// caughtUp waits until the nodes have the flows of all that the tenants wrote: they count, too.
 func (g *ground) caughtUp(ctx context.Context) error {
 	if _, err := g.Exec(ctx, "central", "ovn-nbctl", "--timeout=120", "--wait=hv", "sync"); err != nil {
 		return fmt.Errorf("nodes do not have the flows two minutes after the attack: %w", err)
@@ -107,35 +229,6 @@ func (g *ground) caughtUp(ctx context.Context) error {
 	time.Sleep(flowsEvery) // the flows are counted once more
 
 	return nil
-}
-
-// begin creates the victim's policy and the tenant, and starts the probes.
-func (g *ground) begin(ctx context.Context, o Options) (*tenant, *rows, error) {
-	if err := g.serveHost(ctx); err != nil {
-		return nil, nil, err
-	}
-
-	if err := g.guard(ctx, "web", ""); err != nil {
-		return nil, nil, err
-	}
-
-	t, err := newTenant(ctx, g, o)
-	if err != nil {
-		return nil, nil, err
-	}
-
-	paths, err := g.hostPaths()
-	if err != nil {
-		return nil, nil, err
-	}
-
-	if err := g.startProbes(ctx, paths, time.Minute); err != nil {
-		return nil, nil, err
-	}
-
-	rows, err := watchRows(ctx, g.NBSocket())
-
-	return t, rows, err
 }
 
 // starts adds the quantiles and the maximum.

@@ -42,7 +42,10 @@ func (g *generator) attacks() []attack {
 		{"attack: a slice of the control plane is forged", g.forgesSlice},
 		{"attack: a slice names a tunnel", g.namesTunnel},
 		{"attack: many frontends", g.manyFrontends},
+		{"attack: a small Service grows", g.growingService},
 		{"attack: policies with many ports", g.manyPolicyPorts},
+		{"attack: policies with many selectors", g.manySelectors},
+		{"attack: labels change", g.changingLabels},
 	}
 
 	return slices.DeleteFunc(all, func(a attack) bool { return g.only != nil && !g.only.MatchString(a.name) })
@@ -279,6 +282,68 @@ func (g *generator) manyFrontends() [][]call {
 	}
 
 	return g.each(20, objects...)
+}
+
+// growingService: a Service of one port is later updated to as many frontends as a namespace may have,
+// for clients of one node only.
+func (g *generator) growingService() [][]call {
+	var external []netip.Addr
+	for i := range byte(64) {
+		external = append(external, netip.AddrFrom4([4]byte{203, 0, 112, i}))
+	}
+
+	grown := func(ports int, external ...netip.Addr) *corev1.Service {
+		s := dualStack("grown", corev1.ServiceTypeLoadBalancer, manyPorts(ports, 1, corev1.ProtocolTCP), external...)
+		s.Spec.AllocateLoadBalancerNodePorts = new(bool)
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.Selector = map[string]string{"app": "web"}
+
+		return s
+	}
+
+	return slices.Insert(g.each(10, grown(1)), 5, []call{{verb: replace, object: grown(124, external...)}})
+}
+
+// manySelectors: policies select pods of all namespaces by many labels. The first ones have no pods,
+// the next four are as many as a namespace's budget permits, and the others are beyond it.
+func (g *generator) manySelectors() [][]call {
+	everywhere := &metav1.LabelSelector{}
+	none, few, many := absentPolicies(10, 256, "none", everywhere), absentPolicies(4, 32, "web", everywhere), absentPolicies(4, 256, "web", everywhere)
+
+	var objects []metav1.Object
+
+	for name, policies := range [][]*networkingv1.NetworkPolicy{none, few, many} {
+		for _, p := range policies {
+			p.Name = fmt.Sprint(p.Name, "-", name)
+			objects = append(objects, p)
+		}
+	}
+
+	return g.each(20, objects...)
+}
+
+// changingLabels: policies select pods of their namespace by many labels, and labels of the pods
+// change.
+func (g *generator) changingLabels() [][]call {
+	var objects []metav1.Object
+	for _, p := range absentPolicies(4, 256, "web", nil) {
+		objects = append(objects, p)
+	}
+
+	var changes [][]call
+
+	for i := range 60 {
+		value := "null"
+		if i/max(1, g.values.wired)%2 == 0 {
+			value = `"x"`
+		}
+
+		changes = append(changes, []call{{
+			verb: patch, object: named[corev1.Pod](fmt.Sprint("wired", i%max(1, g.values.wired))), patch: fmt.Appendf(nil, `{"metadata": {"labels": {"flip": %s}}}`, value),
+		}})
+	}
+
+	return slices.Insert(g.each(0, objects...), len(objects), changes...)
 }
 
 // manyPolicyPorts: one policy has 38 rules of 900 ranges of ports, others are many.

@@ -11,7 +11,7 @@ type field struct {
 // Reasons for fields that no function of the generator writes.
 const (
 	byServer = "the API server sets it whenever an object is created or written"
-	oneOnly  = "the tenant may write in one namespace"
+	ownOnly  = "the tenant may write in its own namespaces only"
 )
 
 // fields are all fields of Service, EndpointSlice, NetworkPolicy and Pod that the product reads.
@@ -30,7 +30,7 @@ var fields = []field{
 	{"EndpointSlice", "metadata.creationTimestamp", "", byServer},
 	{"EndpointSlice", "metadata.labels", "slice", ""},
 	{"EndpointSlice", "metadata.name", "meta", ""},
-	{"EndpointSlice", "metadata.namespace", "", oneOnly},
+	{"EndpointSlice", "metadata.namespace", "", ownOnly},
 	{"EndpointSlice", "metadata.resourceVersion", "", byServer},
 	{"EndpointSlice", "metadata.uid", "", byServer},
 	{"EndpointSlice", "ports.name", "slice", ""},
@@ -40,7 +40,7 @@ var fields = []field{
 	{"NetworkPolicy", "metadata.annotations", "meta", ""},
 	{"NetworkPolicy", "metadata.creationTimestamp", "", byServer},
 	{"NetworkPolicy", "metadata.name", "meta", ""},
-	{"NetworkPolicy", "metadata.namespace", "", oneOnly},
+	{"NetworkPolicy", "metadata.namespace", "", ownOnly},
 	{"NetworkPolicy", "metadata.resourceVersion", "", byServer},
 	{"NetworkPolicy", "metadata.uid", "", byServer},
 	{"NetworkPolicy", "spec.egress.ports.endPort", "ranges", ""},
@@ -79,7 +79,7 @@ var fields = []field{
 	{"Pod", "metadata.creationTimestamp", "", byServer},
 	{"Pod", "metadata.labels", "meta", ""},
 	{"Pod", "metadata.name", "meta", ""},
-	{"Pod", "metadata.namespace", "", oneOnly},
+	{"Pod", "metadata.namespace", "", ownOnly},
 	{"Pod", "metadata.resourceVersion", "", byServer},
 	{"Pod", "metadata.uid", "", byServer},
 	{"Pod", "spec.containers.ports.containerPort", "container", ""},
@@ -104,7 +104,7 @@ var fields = []field{
 	{"Service", "metadata.creationTimestamp", "", byServer},
 	{"Service", "metadata.labels", "meta", ""},
 	{"Service", "metadata.name", "meta", ""},
-	{"Service", "metadata.namespace", "", oneOnly},
+	{"Service", "metadata.namespace", "", ownOnly},
 	{"Service", "metadata.resourceVersion", "", byServer},
 	{"Service", "metadata.uid", "", byServer},
 	{"Service", "spec.clusterIP", "special", ""},

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -56,6 +57,9 @@ func TestFieldsAreFound(t *testing.T) {
 	}
 }
 
+// testNamespaces are those of a tenant.
+var testNamespaces = []string{"tenant0-a", "tenant0-b"}
+
 // testValues are the inputs of a lab, without one.
 func testValues() values {
 	v := values{ports: harmfulPorts, wired: 2, macs: []string{"ff:ff:ff:ff:ff:ff", "0a:58:0a:f4:00:03"}}
@@ -77,7 +81,9 @@ func testValues() values {
 // report a status.
 type recorder map[string]metav1.Object
 
-func key(o metav1.Object) string { return kindOf(o) + "/" + o.GetName() }
+func key(o metav1.Object) string {
+	return kindOf(o) + "/" + o.GetNamespace() + "/" + o.GetName()
+}
 
 func kindOf(o metav1.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
@@ -102,7 +108,7 @@ func (r recorder) take(c call) metav1.Object {
 func TestFieldsAreWritten(t *testing.T) {
 	const steps = 3000
 
-	g, err := newGenerator(1, testValues(), nil)
+	g, err := newGenerator(rand.NewPCG(1, 0), testValues(), nil, testNamespaces)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,25 +259,32 @@ func setBy(d *ast.FuncDecl) map[string]bool {
 }
 
 // TestAttacksAreMade checks that all attacks are made before one is made again, that every second
-// step is left for random ones, and that no Service asks for an address of the outside host.
+// step is left for random ones, that no Service asks for an address of the outside host, and that
+// the tenant writes in each of its namespaces.
 func TestAttacksAreMade(t *testing.T) {
-	g, err := newGenerator(2, testValues(), nil)
+	g, err := newGenerator(rand.NewPCG(2, 0), testValues(), nil, testNamespaces)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	made := map[string]int{}
+	made, in := map[string]int{}, map[string]int{}
 
 	for range 2000 {
 		s := g.step()
 
 		made[s.kind]++
 		for _, c := range s.calls {
+			in[c.object.GetNamespace()]++
+
 			svc, ok := c.object.(*corev1.Service)
 			if ok && slices.ContainsFunc(svc.Spec.ExternalIPs, func(a string) bool { return a == outside(false).String() || a == outside(true).String() }) {
 				t.Errorf("%s: external IPs %v are the outside host's", s.kind, svc.Spec.ExternalIPs)
 			}
 		}
+	}
+
+	if namespaces := slices.Sorted(maps.Keys(in)); !slices.Equal(namespaces, testNamespaces) {
+		t.Errorf("calls in namespaces %q, want %q", namespaces, testNamespaces)
 	}
 
 	for _, a := range g.attacks() {
@@ -290,7 +303,7 @@ func TestAttacksAreMade(t *testing.T) {
 // TestOnlyChosenSteps checks that a regular expression chooses kinds of steps and attacks.
 func TestOnlyChosenSteps(t *testing.T) {
 	for only, want := range map[string][]string{"^policy$": {"policy"}, "opens ssh": {"", "attack: a slice opens ssh"}} {
-		g, err := newGenerator(3, testValues(), regexp.MustCompile(only))
+		g, err := newGenerator(rand.NewPCG(3, 0), testValues(), regexp.MustCompile(only), testNamespaces)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +318,7 @@ func TestOnlyChosenSteps(t *testing.T) {
 		}
 	}
 
-	if _, err := newGenerator(3, testValues(), regexp.MustCompile("nothing")); err == nil {
+	if _, err := newGenerator(rand.NewPCG(3, 0), testValues(), regexp.MustCompile("nothing"), testNamespaces); err == nil {
 		t.Error("no kind of steps is chosen, and that is no error")
 	}
 }

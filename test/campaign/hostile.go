@@ -42,7 +42,7 @@ type call struct {
 	status func(now metav1.Object) // of report: changes the status of the object as it is now
 }
 
-// step is what the tenant does at a time: calls of one kind, or nothing.
+// step is what the tenant does at a time: calls of one kind in one of its namespaces, or nothing.
 type step struct {
 	kind   string
 	attack bool
@@ -51,10 +51,11 @@ type step struct {
 
 // generator makes the tenant's steps from a seed: random ones, and every second one of an attack.
 type generator struct {
-	r      *rand.Rand
-	values values
-	only   *regexp.Regexp // of the kinds of steps; nil: all
-	serial int
+	r          *rand.Rand
+	values     values
+	only       *regexp.Regexp // of the kinds of steps; nil: all
+	namespaces []string       // of the tenant
+	serial     int
 
 	queue []step   // rest of the current attack
 	round []attack // those that follow it
@@ -71,8 +72,8 @@ type values struct {
 	wired     int // number of pods with an interface
 }
 
-func newGenerator(seed uint64, v values, only *regexp.Regexp) (*generator, error) {
-	g := &generator{r: rand.New(rand.NewPCG(seed, 0)), values: v, only: only}
+func newGenerator(source rand.Source, v values, only *regexp.Regexp, namespaces []string) (*generator, error) {
+	g := &generator{r: rand.New(source), values: v, only: only, namespaces: namespaces}
 	if len(g.kinds()) == 0 && len(g.attacks()) == 0 {
 		return nil, errors.New("no kind of steps is left")
 	}
@@ -126,7 +127,16 @@ func (g *generator) step() step {
 
 	k := pick(g, choice...)
 
-	return step{kind: k.name, calls: k.calls(fmt.Sprintf("h%d", g.serial%most))}
+	return inNamespace(step{kind: k.name, calls: k.calls(fmt.Sprintf("h%d", g.serial%most))}, pick(g, g.namespaces...))
+}
+
+// inNamespace sets the namespace of all objects of the step.
+func inNamespace(s step, namespace string) step {
+	for _, c := range s.calls {
+		c.object.SetNamespace(namespace)
+	}
+
+	return s
 }
 
 // attack returns the next step of the current attack, for every second step. All attacks are made
@@ -149,8 +159,10 @@ func (g *generator) attack() (step, bool) {
 		a := g.round[0]
 
 		g.round = g.round[1:]
+
+		namespace := pick(g, g.namespaces...)
 		for _, calls := range a.steps() {
-			g.queue = append(g.queue, step{a.name, true, calls})
+			g.queue = append(g.queue, inNamespace(step{a.name, true, calls}, namespace))
 		}
 	}
 

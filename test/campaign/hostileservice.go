@@ -179,7 +179,7 @@ func (g *generator) endpoint(of discoveryv1.AddressType, large bool) discoveryv1
 	e := discoveryv1.Endpoint{
 		Conditions: discoveryv1.EndpointConditions{Ready: ptr(g, true, true, false), Serving: ptr(g, true, false), Terminating: ptr(g, true, false)},
 		NodeName:   ptr(g, "node1", "node2", "node3"),
-		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: pick(g, hostile, victim), Name: pick(g, "a", "wired0")},
+		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: pick(g, g.namespaces[0], victim), Name: pick(g, "a", "wired0")},
 	}
 	if g.r.IntN(3) == 0 {
 		e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: pick(g, "zone1", "zone2")}}, ForNodes: []discoveryv1.ForNode{{Name: g.node()}}}

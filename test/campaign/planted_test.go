@@ -42,6 +42,7 @@ func allPlanted() []planted {
 				"\tunitsPerSecond = 512\n": "\tunitsPerSecond = 1 << 20\n",
 				"\tunitsAtOnce    = 1024 ": "\tunitsAtOnce    = 1 << 20 ",
 				"\tunitsPerCommit = 256 ":  "\tunitsPerCommit = 1 << 20 ",
+				"\ttotalPerSecond = 1024":  "\ttotalPerSecond = 1 << 20",
 			}},
 			"a victim's pods, ",
 		},

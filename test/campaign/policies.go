@@ -18,11 +18,14 @@ import (
 // plan reads.
 const medianFactor, p95Factor = 2, 3
 
+// callRate is the number of the tenant's API calls per second.
+const callRate = 20
+
 // policyLoad is what the tenant does while the victim's pods start.
 type policyLoad struct {
 	name     string
 	policies []*networkingv1.NetworkPolicy
-	call     func(ctx context.Context, i int) error // hostileRate times a second
+	call     func(ctx context.Context, i int) error // callRate times a second
 }
 
 // Policies measures how long a victim's pods take to start while a tenant of another namespace has
@@ -39,7 +42,7 @@ func Policies(ctx context.Context, o Options) (report *Report, err error) {
 	}
 
 	for i := range 3 {
-		if _, err := g.AddPod(ctx, tenantPod(i)); err != nil {
+		if _, err := g.AddPod(ctx, tenantPod(hostile, i)); err != nil {
 			return report, err
 		}
 	}
@@ -90,10 +93,10 @@ func (g *ground) policyLoads() []policyLoad {
 	}
 }
 
-// tenantPod returns the i-th of the tenant's pods.
-func tenantPod(i int) lab.PodSpec {
+// tenantPod returns the i-th of the tenant's pods in the namespace.
+func tenantPod(namespace string, i int) lab.PodSpec {
 	return lab.PodSpec{
-		Namespace: hostile, Name: fmt.Sprint("wired", i), Node: fmt.Sprint("node", 1+i%2), Labels: map[string]string{"app": "web"},
+		Namespace: namespace, Name: fmt.Sprint("wired", i), Node: fmt.Sprint("node", 1+i%2), Labels: map[string]string{"app": "web"},
 	}
 }
 
@@ -143,7 +146,7 @@ func (g *ground) startsUnder(ctx context.Context, load policyLoad, long time.Dur
 	calling, end := context.WithCancel(ctx)
 	called := make(chan error)
 
-	go func() { called <- repeat(calling, hostileRate, load.call) }()
+	go func() { called <- repeat(calling, time.Second/callRate, load.call) }()
 
 	starts, err := g.starts(ctx, long)
 
@@ -158,9 +161,10 @@ func (g *ground) startsUnder(ctx context.Context, load policyLoad, long time.Dur
 	return starts, errors.Join(err, g.caughtUp(ctx))
 }
 
-// repeat makes at most rate calls per second until the context ends. It returns the first error.
-func repeat(ctx context.Context, rate int, call func(context.Context, int) error) error {
-	tick := time.NewTicker(time.Second / time.Duration(rate))
+// repeat makes a call each time the pause has passed, until the context ends. It returns the first
+// error.
+func repeat(ctx context.Context, pause time.Duration, call func(context.Context, int) error) error {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 
 	for i := 0; ; i++ {

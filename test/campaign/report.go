@@ -1,7 +1,9 @@
 package campaign
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -23,6 +25,7 @@ type Report struct {
 	Steps    []*Step
 	Figures  []Figure `json:",omitempty"`
 	Broken   []string
+	Starts   []podStart `json:"-"` // in a file of its own
 
 	began time.Time
 }
@@ -93,14 +96,42 @@ func (r *Report) addStep(kind string, heal time.Duration, lost map[string]Count)
 	r.Seconds = int(time.Since(r.began).Seconds())
 }
 
-// Keep writes the report to the directory.
+// Keep writes the report to the directory, and the pod starts to a table beside it.
 func (r *Report) Keep(dir string) error {
 	b, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err
 	}
 
-	return os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.json", r.Campaign, r.Seed)), append(b, '\n'), 0o644)
+	name := filepath.Join(dir, fmt.Sprintf("%s-%d", r.Campaign, r.Seed))
+	if err := os.WriteFile(name+".json", append(b, '\n'), 0o644); err != nil || len(r.Starts) == 0 {
+		return err
+	}
+
+	return os.WriteFile(name+"-starts.csv", r.startsTable(), 0o644)
+}
+
+// startsTable formats the pod starts as CSV: phase, milliseconds since the first start, milliseconds
+// until the pod's interface worked, and the error if it did not.
+func (r *Report) startsTable() []byte {
+	var b bytes.Buffer
+
+	rows := [][]string{{"phase", "at_ms", "took_ms", "error"}}
+
+	for _, s := range r.Starts {
+		row := []string{s.phase, fmt.Sprint(s.at.Sub(r.Starts[0].at).Milliseconds()), fmt.Sprint(s.took.Milliseconds()), ""}
+		if s.err != nil {
+			row[3] = s.err.Error()
+		}
+
+		rows = append(rows, row)
+	}
+
+	if err := csv.NewWriter(&b).WriteAll(rows); err != nil {
+		panic(err) // a buffer takes everything
+	}
+
+	return b.Bytes()
 }
 
 // Load reads the reports of a campaign, sorted by seed.

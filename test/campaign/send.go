@@ -28,15 +28,17 @@ type reporter[O metav1.Object] interface {
 
 // send makes a call of the API server, as the tenant, and a report as the cluster.
 func (t *tenant) send(ctx context.Context, c call) error {
+	namespace := c.object.GetNamespace()
+
 	switch o := c.object.(type) {
 	case *corev1.Pod:
-		return send(ctx, c, o, t.client.CoreV1().Pods(hostile), t.cluster.CoreV1().Pods(hostile))
+		return send(ctx, c, o, t.client.CoreV1().Pods(namespace), t.cluster.CoreV1().Pods(namespace))
 	case *corev1.Service:
-		return send(ctx, c, o, t.client.CoreV1().Services(hostile), t.cluster.CoreV1().Services(hostile))
+		return send(ctx, c, o, t.client.CoreV1().Services(namespace), t.cluster.CoreV1().Services(namespace))
 	case *discoveryv1.EndpointSlice:
-		return send(ctx, c, o, t.client.DiscoveryV1().EndpointSlices(hostile), nil)
+		return send(ctx, c, o, t.client.DiscoveryV1().EndpointSlices(namespace), nil)
 	case *networkingv1.NetworkPolicy:
-		return send(ctx, c, o, t.client.NetworkingV1().NetworkPolicies(hostile), nil)
+		return send(ctx, c, o, t.client.NetworkingV1().NetworkPolicies(namespace), nil)
 	}
 
 	return fmt.Errorf("send %T: no client", c.object)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -20,80 +22,106 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-const hostile = "tenant" // the namespace in which the tenant may write
+// hostile is the namespace in which the only tenant of a campaign may write. The namespaces of a
+// campaign with several tenants begin with it.
+const hostile = "tenant"
 
-// tenant is a service account with edit rights in one namespace, and the state of its attack.
+const (
+	tenants        = 10 // of the campaign api
+	namespacesEach = 2  // of one tenant
+	wiredEach      = 2  // pods with an interface in each of these namespaces, on different nodes
+)
+
+// tenant is a service account with edit rights in its own namespaces, and the state of its attack.
 type tenant struct {
-	client  *kubernetes.Clientset
-	cluster *kubernetes.Clientset // writes status as kubelets and load balancers' controllers do
-	steps   *generator
-	done    map[string]int // calls by kind and result
-	say     func(format string, args ...any)
+	namespaces []string
+	client     *kubernetes.Clientset
+	cluster    *kubernetes.Clientset // writes status as kubelets and load balancers' controllers do
+	steps      *generator
+	done       map[string]int // calls by kind and result
+	say        func(format string, args ...any)
 }
 
-// newTenant creates the account with the rights of the ClusterRole edit in its namespace, and to
-// endpoint slices, which that role had before Kubernetes 1.22.
-func newTenant(ctx context.Context, g *ground, o Options) (*tenant, error) {
-	t := &tenant{cluster: g.client, done: map[string]int{}, say: g.say}
+// newTenants creates the tenants with their namespaces and pods.
+func newTenants(ctx context.Context, g *ground) ([]*tenant, error) {
 	if err := standinAggregation(ctx, g.client); err != nil {
 		return nil, err
 	}
 
-	const wired = 2 // pods with an interface, on different nodes
-	for i := range wired {
-		if _, err := g.AddPod(ctx, tenantPod(i)); err != nil {
-			return nil, err
+	var out []*tenant
+
+	for i := range tenants {
+		t := &tenant{cluster: g.client, done: map[string]int{}, say: g.say}
+
+		for n := range namespacesEach {
+			namespace := fmt.Sprintf("%s%d-%c", hostile, i, 'a'+n)
+			t.namespaces = append(t.namespaces, namespace)
+
+			for pod := range wiredEach {
+				if _, err := g.AddPod(ctx, tenantPod(namespace, pod)); err != nil {
+					return nil, err
+				}
+			}
+		}
+
+		if err := t.createAccount(ctx, g); err != nil {
+			return nil, fmt.Errorf("tenant %d: %w", i, err)
+		}
+
+		out = append(out, t)
+	}
+
+	return out, nil
+}
+
+// createAccount creates the tenant's account, with the rights of the ClusterRole edit in its
+// namespaces, and to endpoint slices, which that role had before Kubernetes 1.22.
+func (t *tenant) createAccount(ctx context.Context, g *ground) error {
+	accounts := g.client.CoreV1().ServiceAccounts(t.namespaces[0])
+
+	account, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mallory"}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+
+	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}
+
+	for _, namespace := range t.namespaces {
+		slices := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "slices"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"*"}}}}
+		if _, err := g.client.RbacV1().Roles(namespace).Create(ctx, slices, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+
+		for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "edit", APIGroup: rbacv1.GroupName}, {Kind: "Role", Name: "slices", APIGroup: rbacv1.GroupName}} {
+			binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}, RoleRef: ref, Subjects: subject}
+			if _, err := g.client.RbacV1().RoleBindings(namespace).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+				return err
+			}
 		}
 	}
 
-	account, err := g.client.CoreV1().ServiceAccounts(hostile).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mallory"}}, metav1.CreateOptions{})
+	token, err := accounts.CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, err
-	}
-
-	slices := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "slices"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"*"}}}}
-	if _, err := g.client.RbacV1().Roles(hostile).Create(ctx, slices, metav1.CreateOptions{}); err != nil {
-		return nil, err
-	}
-
-	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: hostile}}
-	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "edit", APIGroup: rbacv1.GroupName}, {Kind: "Role", Name: "slices", APIGroup: rbacv1.GroupName}} {
-		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}, RoleRef: ref, Subjects: subject}
-		if _, err := g.client.RbacV1().RoleBindings(hostile).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-			return nil, err
-		}
-	}
-
-	token, err := g.client.CoreV1().ServiceAccounts(hostile).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
+		return err
 	}
 
 	config, err := g.RestConfig()
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	own := rest.AnonymousClientConfig(config)
 
 	own.BearerToken, own.QPS, own.Dial, own.WarningHandler = token.Status.Token, -1, config.Dial, rest.NoWarnings{}
 	if t.client, err = kubernetes.NewForConfig(own); err != nil {
-		return nil, err
+		return err
 	}
 
 	if _, err := t.client.CoreV1().Pods(victim).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("the tenant may read the victim's namespace: %w", errors.Join(errors.New("not forbidden"), err))
+		return fmt.Errorf("the tenant may read the victim's namespace: %w", errors.Join(errors.New("not forbidden"), err))
 	}
 
-	v, err := valuesOf(ctx, g)
-	if err != nil {
-		return nil, err
-	}
-
-	v.wired = wired
-	t.steps, err = newGenerator(o.Seed, v, o.Only)
-
-	return t, err
+	return nil
 }
 
 // standinAggregation aggregates the role edit, as the controller manager does.
@@ -138,7 +166,7 @@ var (
 
 // valuesOf reads harmful values from the live cluster: addresses and MACs in use.
 func valuesOf(ctx context.Context, g *ground) (values, error) {
-	v := values{ports: harmfulPorts}
+	v := values{ports: harmfulPorts, wired: wiredEach}
 	for _, text := range harmfulAddresses {
 		v.addresses = append(v.addresses, netip.MustParseAddr(text))
 	}
@@ -211,15 +239,35 @@ func (g *ground) subnets(ctx context.Context, node string) ([]netip.Prefix, erro
 	return subnets, nil
 }
 
-// attack writes until ctx ends, at most rate times per second.
-func (t *tenant) attack(ctx context.Context, rate int) {
+// attackAll lets all tenants write until ctx ends, hostileRate steps per second in all. The same seed
+// and values make the same steps.
+func attackAll(ctx context.Context, all []*tenant, v values, o Options) error {
+	for i, t := range all {
+		var err error
+		if t.steps, err = newGenerator(rand.NewPCG(o.Seed, uint64(i)), v, o.Only, t.namespaces); err != nil {
+			return err
+		}
+	}
+
+	var group sync.WaitGroup
+	for _, t := range all {
+		group.Go(func() { t.attack(ctx, time.Second*time.Duration(len(all))/hostileRate) })
+	}
+
+	group.Wait()
+
+	return nil
+}
+
+// attack makes a step each time the pause has passed, until ctx ends.
+func (t *tenant) attack(ctx context.Context, pause time.Duration) {
 	last := ""
 
-	_ = repeat(ctx, rate, func(ctx context.Context, _ int) error { // the calls' errors are counted
+	_ = repeat(ctx, pause, func(ctx context.Context, _ int) error { // the calls' errors are counted
 		s := t.steps.step()
 		if s.attack && s.kind != last {
 			last = s.kind
-			t.say("%s at %s", s.kind, time.Now().Format("15:04:05.0"))
+			t.say("%s of %s at %s", s.kind, t.namespaces[0], time.Now().Format("15:04:05.0"))
 		}
 
 		for _, c := range s.calls {
@@ -235,6 +283,42 @@ func (t *tenant) attack(ctx context.Context, rate int) {
 
 		return nil
 	})
+}
+
+// removeObjects deletes all that the tenants have made, so that the same attack meets the same state.
+// Their pods with interfaces stay.
+func removeObjects(ctx context.Context, all []*tenant) error {
+	var none int64
+
+	now, list := metav1.DeleteOptions{GracePeriodSeconds: &none}, metav1.ListOptions{}
+
+	for _, t := range all {
+		for _, namespace := range t.namespaces {
+			services, err := t.client.CoreV1().Services(namespace).List(ctx, list)
+			if err != nil {
+				return err
+			}
+
+			for _, s := range services.Items {
+				err = errors.Join(err, t.client.CoreV1().Services(namespace).Delete(ctx, s.Name, now))
+			}
+
+			wired := make([]string, wiredEach)
+			for pod := range wired {
+				wired[pod] = "metadata.name!=" + tenantPod(namespace, pod).Name
+			}
+
+			err = errors.Join(err,
+				t.client.CoreV1().Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{FieldSelector: strings.Join(wired, ",")}),
+				t.client.DiscoveryV1().EndpointSlices(namespace).DeleteCollection(ctx, now, list),
+				t.client.NetworkingV1().NetworkPolicies(namespace).DeleteCollection(ctx, now, list))
+			if err != nil {
+				return fmt.Errorf("remove the objects in %s: %w", namespace, err)
+			}
+		}
+	}
+
+	return nil
 }
 
 // result says what the API server did with a call.
