@@ -61,14 +61,15 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 	for _, path := range paths {
 		table, column := splitParent(path)
 
-		planned := func(parent string) bool {
-			return slices.ContainsFunc(r.parents, func(p membership) bool {
-				return p.parent.table == table && p.column == column && resolve(p.parent) == parent
-			})
+		planned := map[string]bool{} // a pod may be in thousands of port groups
+		for _, p := range r.parents {
+			if p.parent.table == table && p.column == column {
+				planned[resolve(p.parent)] = true
+			}
 		}
 
 		for _, parent := range slices.Sorted(slices.Values(b.members.indexOf(path)[r.uuid])) {
-			if !planned(parent) && b.members.isOurs(path, parent) {
+			if !planned[parent] && b.members.isOurs(path, parent) {
 				ops = append(ops, removal(table, parent, column, r.uuid))
 			}
 		}
