@@ -2,10 +2,7 @@ package reconcile
 
 import (
 	"maps"
-	"math"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -13,11 +10,14 @@ import (
 
 // Limits of a namespace's changes, in units of nb.Allowance. northd, the Southbound server and
 // ovn-controller each work on one thing at a time, so a pod waits for the changes before it. A
-// namespace at these limits keeps them busy for a fifth of the time.
+// namespace at these limits keeps them busy for a fifth of the time. totalPerSecond limits all of them
+// together.
 const (
 	unitsPerSecond = 512
 	unitsAtOnce    = 1024 // after a pause
-	unitsPerCommit = 256  // others wait for one commit at most
+	unitsPerCommit = 256  // of all namespaces; others wait for one commit at most
+	// totalPerSecond is for all namespaces together. OVN needs about a third of its time for it.
+	totalPerSecond = 1024
 	// vipsPerUnit is the number of VIPs that the controller plans and compares in the time that
 	// OVN needs for a unit. Pods wait for that, too, and a Service that changes step by step is
 	// planned at each step.
@@ -28,13 +28,13 @@ const (
 // of its pods' host ports. It also limits how fast its pods change their port groups by changing
 // their labels. The first full sync of a connection is not limited. Decision 0041 has the reasons.
 //
-// Each namespace has a token bucket, whose tokens are units of nb.Allowance. For each commit,
+// Each namespace has a token bucket (buckets). For each commit,
 // allowances gives the namespace an allowance of what is in the bucket. nb.DB.CommitWithin leaves
 // out the changes that exceed it, and spend takes the others out of the bucket. Owners with
 // left-out changes are postponed. A Service is also postponed if its namespace has less than a
 // whole commit in its bucket (wait).
 type throttle struct {
-	limits map[string]*rate.Limiter // token buckets that are not full, by namespace
+	buckets *buckets // of the namespaces
 	// leaving maps VIPs that the database still has, although their owners no longer want them, to
 	// these owners.
 	leaving map[string]plan.Key
@@ -51,9 +51,9 @@ type writtenPod struct {
 	isHeld bool              // the allowance has held some of its port groups
 }
 
-func newThrottle() throttle {
+func newThrottle(b *buckets) throttle {
 	return throttle{
-		limits:  map[string]*rate.Limiter{},
+		buckets: b,
 		leaving: map[string]plan.Key{},
 		urgent:  map[plan.Key]struct{}{},
 		pods:    map[plan.Key]writtenPod{},
@@ -74,20 +74,13 @@ func (t *throttle) wait(k plan.Key) time.Duration {
 // owners are reconciled one after another, after the others of their batch, because each of them
 // may empty the bucket.
 func (t *throttle) isLimited(k plan.Key) bool {
-	return k.Kind == plan.KindService && t.limits[k.Namespace] != nil
+	return k.Kind == plan.KindService && !t.buckets.isFull(k.Namespace)
 }
 
 // namespaceWait returns how long it takes until the namespace's bucket has the tokens of one
 // commit.
 func (t *throttle) namespaceWait(namespace string) time.Duration {
-	l := t.limits[namespace]
-	if l == nil {
-		return 0
-	}
-
-	missing := unitsPerCommit - l.Tokens()
-
-	return max(0, time.Duration(missing/unitsPerSecond*float64(time.Second)))
+	return t.buckets.wait(namespace, unitsPerCommit)
 }
 
 // namespaceAllowance is a namespace's allowance for one commit.
@@ -114,12 +107,7 @@ func (t *throttle) allowances(
 
 		a := byNamespace[k.Namespace]
 		if a == nil {
-			left := float64(unitsPerCommit)
-			if l := t.limits[k.Namespace]; l != nil {
-				left = max(0, min(left, l.Tokens()))
-			}
-
-			a = &namespaceAllowance{nb.Allowance{Left: left, Share: vipShare}, left}
+			a = &namespaceAllowance{Allowance: nb.Allowance{Share: vipShare}}
 			a.Relabelled = map[plan.Key]struct{}{}
 			byNamespace[k.Namespace] = a
 		}
@@ -131,6 +119,11 @@ func (t *throttle) allowances(
 		}
 
 		byOwner[k] = &a.Allowance
+	}
+
+	for namespace, a := range byNamespace {
+		a.initial = max(0, min(unitsPerCommit/float64(len(byNamespace)), t.buckets.tokens(namespace)))
+		a.Left = a.initial
 	}
 
 	return byNamespace, byOwner
@@ -164,25 +157,8 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, byNamespace map[string]*n
 			compared[namespace] += len(vips)
 		}
 
-		spent := a.initial - a.Left + float64(compared[namespace]/vipsPerUnit)
-		if spent == 0 {
-			continue
-		}
-
-		l := t.limits[namespace]
-		if l == nil {
-			l = rate.NewLimiter(unitsPerSecond, unitsAtOnce)
-			t.limits[namespace] = l
-		}
-
-		now := time.Now()
-		for n := int(math.Ceil(spent)); n > 0; n -= unitsAtOnce { // a limiter takes no more at once
-			l.ReserveN(now, min(n, unitsAtOnce))
-		}
+		t.buckets.spend(namespace, a.initial-a.Left+float64(compared[namespace]/vipsPerUnit))
 	}
-
-	// A full bucket is the same as none.
-	maps.DeleteFunc(t.limits, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= unitsAtOnce })
 
 	for k := range want {
 		delete(t.urgent, k)
