@@ -62,6 +62,7 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 		table, column := splitParent(path)
 
 		planned := map[string]bool{} // a pod may be in thousands of port groups
+
 		for _, p := range r.parents {
 			if p.parent.table == table && p.column == column {
 				planned[resolve(p.parent)] = true

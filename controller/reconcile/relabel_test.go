@@ -26,6 +26,7 @@ func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
 	createClientPolicies(t, client)
 
 	groups := func(pod string) int { return groupsOf(s, pod) }
+
 	nbtest.Eventually(t, "the pod is in the group of the policies' pods", func() bool { return groups("pod") == own })
 	labelPod(t, client, "pod", `"client"`)
 
