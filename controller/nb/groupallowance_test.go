@@ -171,6 +171,7 @@ func TestCommit_pendingGroups(t *testing.T) {
 	}{
 		{"an isolating group", "deny late1", nil, nil, "", `refer to Port_Group "late1": no such row`},
 		{"one that only allows", "deny a late1", []string{"a", "late1"}, nil, "a deny", `join port group "late1": not written yet`},
+		{"the same again", "deny a late1", []string{"a", "late1"}, nil, "a deny", `join port group "late1": not written yet`},
 		{"of two, the one that exists", "deny b late1", []string{"b", "late1"}, nil, "b deny", `join port group "late1": not written yet`},
 		{"an isolating one of an existing port", "deny b late2", []string{"b"}, nil, "b deny", `refer to Port_Group "late2": no such row`},
 		{"written by the same commit", "deny late1", []string{"late1"}, []plan.Row{plan.PortGroup{Name: "late1"}}, "deny late1", ""},
