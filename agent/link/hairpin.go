@@ -19,7 +19,7 @@ const hairpinProtocol = 111
 // and routes, the host gets masquerade addresses, permanent neighbours that stand for OVN, and
 // routes through them.
 type Hairpin struct {
-	Addresses  []netip.Addr // the host's; deprecated, so the kernel never selects them as source by itself
+	Addresses  []netip.Addr // the host's; the kernel never selects them as source by itself
 	Neighbours []netip.Addr // permanent, all with MAC
 	MAC        net.HardwareAddr
 	Routes     []Route
@@ -43,7 +43,7 @@ func SyncHairpin(device string, h Hairpin) error {
 	}
 
 	for _, a := range h.Addresses {
-		if err := addDeprecated(l, a); err != nil {
+		if err := addUnselected(l, a); err != nil {
 			return err
 		}
 	}
@@ -123,21 +123,38 @@ func family(a netip.Addr) int {
 // net/ipv4/devinet.c).
 const forever = 0xffffffff
 
-// addDeprecated adds an address that the kernel never selects as a source: it is valid forever, but
-// its preferred lifetime is over.
-func addDeprecated(l netlink.Link, a netip.Addr) error {
+// addUnselected adds an address that the kernel never selects as a source by itself. It is valid
+// forever, but its preferred lifetime is over. IPv4 ignores the lifetime. If a route names no source
+// and its next hop is in no network of the device, IPv4 selects the first address of the device, unless
+// it has scope host. So an IPv4 address gets this scope. An address of a former release, which has
+// another scope, is deleted first, and with it the routes with this source.
+func addUnselected(l netlink.Link, a netip.Addr) error {
+	addr := &netlink.Addr{IPNet: ipNet(host(a)), PreferedLft: 0, ValidLft: forever, Flags: unix.IFA_F_NODAD}
+	if a.Is4() {
+		addr.Scope = unix.RT_SCOPE_HOST
+	}
+
 	have, err := addressesOf(l, family(a))
 	if err != nil {
 		return err
 	}
 
 	for _, h := range have {
-		if p, ok := prefixOf(h.IPNet); ok && p == host(a) && h.Flags&unix.IFA_F_DEPRECATED != 0 {
+		if p, ok := prefixOf(h.IPNet); !ok || p != host(a) {
+			continue
+		}
+
+		if h.Scope == addr.Scope && h.Flags&unix.IFA_F_DEPRECATED != 0 {
 			return nil
+		}
+
+		if h.Scope != addr.Scope { // it cannot be changed
+			if err := netlink.AddrDel(l, &h); err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+				return fmt.Errorf("delete address %s of %s: %w", a, l.Attrs().Name, err)
+			}
 		}
 	}
 
-	addr := &netlink.Addr{IPNet: ipNet(host(a)), PreferedLft: 0, ValidLft: forever, Flags: unix.IFA_F_NODAD}
 	if err := netlink.AddrReplace(l, addr); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", a, l.Attrs().Name, err)
 	}
