@@ -335,9 +335,19 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 // schema lacks as a ref of "Table.column". It returns nil if all exist. It leaves out port groups that
 // do not exist and that only allow traffic, and records them in pending.
 func (b *batch) resolveKey(key plan.Key, records []*record, targets map[ref]string) *ref {
+	exists := func(t ref) bool {
+		if targets[t] == "" {
+			if uuid := b.uuidNamed(t); uuid != "" {
+				targets[t] = uuid
+			}
+		}
+
+		return targets[t] != ""
+	}
+
 	for _, r := range records {
 		r.parents = slices.DeleteFunc(r.parents, func(p membership) bool {
-			if !r.mayJoinLater(p) || targets[p.parent] != "" || b.uuidNamed(p.parent) != "" {
+			if exists(p.parent) || !r.mayJoinLater(p) { // in this order: mayJoinLater searches a list
 				return false
 			}
 
@@ -353,16 +363,9 @@ func (b *batch) resolveKey(key plan.Key, records []*record, targets map[ref]stri
 		}
 
 		for _, t := range r.targets() {
-			if targets[t] != "" {
-				continue
-			}
-
-			uuid := b.uuidNamed(t)
-			if uuid == "" {
+			if !exists(t) {
 				return &t
 			}
-
-			targets[t] = uuid
 		}
 	}
 

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"maps"
 	"math"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -14,18 +13,14 @@ import (
 // unitsPerSecond, but all buckets together get totalPerSecond, in equal parts. So a namespace that
 // makes OVN work all the time gets less if others do, too, and does not delay those that do not.
 //
-// The zero value has full buckets. The methods are safe for concurrent use.
+// The zero value has full buckets.
 type buckets struct {
-	mu   sync.Mutex               // guards full
 	used map[string]*rate.Limiter // the buckets that are not full
 }
 
 // tokens returns what the namespace may use now. It is negative if the namespace has used more than
 // its bucket had.
 func (b *buckets) tokens(namespace string) float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
 	if l := b.used[namespace]; l != nil {
 		return l.Tokens()
 	}
@@ -35,18 +30,12 @@ func (b *buckets) tokens(namespace string) float64 {
 
 // isFull reports whether the namespace's bucket is full.
 func (b *buckets) isFull(namespace string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
 	return b.used[namespace] == nil
 }
 
 // wait returns how long it takes until the namespace's bucket has these tokens, if the namespaces that
 // share the total stay the same.
 func (b *buckets) wait(namespace string, tokens float64) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
 	l := b.used[namespace]
 	if l == nil {
 		return 0
@@ -60,9 +49,6 @@ func (b *buckets) wait(namespace string, tokens float64) time.Duration {
 // spend takes units out of the namespace's bucket, which may become negative. It then forgets full
 // buckets, and divides the total among the others.
 func (b *buckets) spend(namespace string, units float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
 	now := time.Now()
 
 	if units > 0 {

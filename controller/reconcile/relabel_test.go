@@ -25,15 +25,13 @@ func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
 	createPod(t, client, "pod", nil)
 	createClientPolicies(t, client)
 
-	groups := func(pod string) int { return groupsOf(s, pod) }
-
-	nbtest.Eventually(t, "the pod is in the group of the policies' pods", func() bool { return groups("pod") == own })
-	labelPod(t, client, "pod", `"client"`)
+	nbtest.Eventually(t, "the pod is in the group of the policies' pods", func() bool { return podGroups(s) == own })
+	labelPod(t, client, `"client"`)
 
 	seen := map[int]bool{}
 
 	nbtest.Eventually(t, "the pod is in all groups", func() bool {
-		n := groups("pod")
+		n := podGroups(s)
 		seen[n] = true
 
 		return n == all
@@ -45,8 +43,8 @@ func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
 		t.Errorf("numbers of groups seen: %v, want some between %d and %d", seen, own, all)
 	}
 
-	labelPod(t, client, "pod", "null")
-	nbtest.Eventually(t, "the pod has left the groups", func() bool { return groups("pod") == own })
+	labelPod(t, client, "null")
+	nbtest.Eventually(t, "the pod has left the groups", func() bool { return podGroups(s) == own })
 }
 
 // TestPod_joinsGroupsAsTheyAreWritten checks that a pod joins 300 port groups although they are written
@@ -58,12 +56,12 @@ func TestPod_joinsGroupsAsTheyAreWritten(t *testing.T) {
 	startLoop(t, config, s.Endpoint, nil)
 	createNode(t, client, "node1")
 	createPod(t, client, "pod", nil)
-	labelPod(t, client, "pod", `"client"`)
+	labelPod(t, client, `"client"`)
 	nbtest.Eventually(t, "the pod has a port", func() bool {
 		return s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_pod") != ""
 	})
 	createClientPolicies(t, client)
-	nbtest.Eventually(t, "the pod is in all groups", func() bool { return groupsOf(s, "pod") == all })
+	nbtest.Eventually(t, "the pod is in all groups", func() bool { return podGroups(s) == all })
 }
 
 // own is the number of port groups of all pods under createClientPolicies, and all is that of its
@@ -92,9 +90,9 @@ func createClientPolicies(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// groupsOf returns the number of port groups of a pod, 0 without a port.
-func groupsOf(s *nbtest.Server, pod string) int {
-	uuid := s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_"+pod)
+// podGroups returns the number of port groups of the pod "pod", 0 without a port.
+func podGroups(s *nbtest.Server) int {
+	uuid := s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_pod")
 	if uuid == "" {
 		return 0
 	}
@@ -102,12 +100,12 @@ func groupsOf(s *nbtest.Server, pod string) int {
 	return len(strings.Fields(s.Nbctl("--bare", "--columns=_uuid", "find", "Port_Group", "ports{>=}"+uuid)))
 }
 
-// labelPod sets the label role of a pod to a JSON value; null removes it.
-func labelPod(t *testing.T, client kubernetes.Interface, pod, value string) {
+// labelPod sets the label role of the pod "pod" to a JSON value; null removes it.
+func labelPod(t *testing.T, client kubernetes.Interface, value string) {
 	t.Helper()
 
 	patch := fmt.Appendf(nil, `{"metadata": {"labels": {"role": %s}}}`, value)
-	if _, err := client.CoreV1().Pods("default").Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := client.CoreV1().Pods("default").Patch(t.Context(), "pod", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

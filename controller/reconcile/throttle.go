@@ -34,7 +34,7 @@ const (
 // left-out changes are postponed. A Service is also postponed if its namespace has less than a
 // whole commit in its bucket (wait).
 type throttle struct {
-	buckets *buckets // of the namespaces
+	buckets buckets // of the namespaces
 	// leaving maps VIPs that the database still has, although their owners no longer want them, to
 	// these owners.
 	leaving map[string]plan.Key
@@ -51,9 +51,8 @@ type writtenPod struct {
 	isHeld bool              // the allowance has held some of its port groups
 }
 
-func newThrottle(b *buckets) throttle {
+func newThrottle() throttle {
 	return throttle{
-		buckets: b,
 		leaving: map[string]plan.Key{},
 		urgent:  map[plan.Key]struct{}{},
 		pods:    map[plan.Key]writtenPod{},

@@ -10,7 +10,7 @@ import (
 )
 
 func TestThrottle(t *testing.T) {
-	th := newThrottle(&buckets{})
+	th := newThrottle()
 	a, b, other := plan.ServiceKey("a", "x"), plan.ServiceKey("a", "y"), plan.ServiceKey("b", "x")
 	want := map[plan.Key][]plan.Row{a: nil, b: nil, other: nil, plan.PodKey("a", "p"): nil, plan.NodeKey("n"): nil}
 	spend := func(units float64) {
@@ -65,7 +65,7 @@ func TestThrottle(t *testing.T) {
 // TestThrottleHurries checks that a VIP which the database still has, although its owner does not
 // want it any more, is not throttled if another namespace wants it.
 func TestThrottleHurries(t *testing.T) {
-	th := newThrottle(&buckets{})
+	th := newThrottle()
 	old := plan.ServiceKey("a", "old")
 	gone := map[plan.Key][]plan.Row{old: nil}
 	byNamespace, byOwner := th.allowances(gone, nil, nil)
@@ -101,7 +101,7 @@ func TestThrottleHurries(t *testing.T) {
 // TestThrottleCountsPlanning checks that a Service with many VIPs counts also if none of them
 // changes.
 func TestThrottleCountsPlanning(t *testing.T) {
-	th := newThrottle(&buckets{})
+	th := newThrottle()
 	k := plan.ServiceKey("a", "wide")
 	spend := func(vips int) {
 		t.Helper()
@@ -146,7 +146,7 @@ func TestThrottleCountsPlanning(t *testing.T) {
 // TestThrottle_relabelled checks that changes of port groups count for pods whose labels differ from
 // those with which their rows were written last, and for pods with held groups, but not for new pods.
 func TestThrottle_relabelled(t *testing.T) {
-	th := newThrottle(&buckets{})
+	th := newThrottle()
 	pod, service := plan.PodKey("a", "p"), plan.ServiceKey("a", "s")
 	rows := []plan.Row{plan.LogicalSwitchPort{Name: "a_p"}}
 	want := map[plan.Key][]plan.Row{pod: rows, service: nil}

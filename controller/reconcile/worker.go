@@ -49,7 +49,7 @@ func newWorker(
 		waitlist:  newWaitlist(),
 		pending:   map[plan.Key]struct{}{},
 		heavy:     heavyKeys{},
-		throttle:  newThrottle(&buckets{}),
+		throttle:  newThrottle(),
 	}
 }
 
