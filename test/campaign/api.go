@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // hostileRate is the number of steps per second that all tenants make together.
@@ -171,8 +172,8 @@ func (a *siege) attack(ctx context.Context, round int, long time.Duration) error
 
 	a.during = append(a.during, during)
 
-	if err := sleep(ctx, restFor-flowsEvery); err != nil {
-		return err
+	if !loop.Pause(ctx, restFor-flowsEvery) {
+		return ctx.Err()
 	}
 
 	after, err := a.usageAtRest(ctx)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 const (
@@ -118,7 +120,10 @@ func (g *ground) usage(do func() error) (map[string]usage, error) {
 
 // usageAtRest measures for usageFor.
 func (g *ground) usageAtRest(ctx context.Context) (map[string]usage, error) {
-	return g.usage(func() error { return sleep(ctx, usageFor) })
+	return g.usage(func() error {
+		loop.Pause(ctx, usageFor)
+		return ctx.Err()
+	})
 }
 
 // usages adds the usage of each program before the first attack, during each one, and after it. After
@@ -143,15 +148,5 @@ func (r *Report) usages(programs []string, idle map[string]usage, during, after 
 			r.Broken = append(r.Broken, fmt.Sprintf("%s after attack %d: %s, more than %g times the memory after attack 1 (%s)",
 				p, len(after), last, growth, first))
 		}
-	}
-}
-
-// sleep returns after the time, or earlier with an error if ctx ends.
-func sleep(ctx context.Context, long time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(long):
-		return nil
 	}
 }
