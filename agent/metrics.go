@@ -81,8 +81,8 @@ func (a *agent) meter() *podnet.Meter {
 	return m
 }
 
-// atScrape returns a function for a scrape, which has no context: it gives read one that ends after
-// scrapeWait.
+// atScrape returns a function for a scrape. A scrape has no context, so read gets a context that ends
+// after scrapeWait.
 func atScrape[T any](read func(context.Context) (T, error)) func() (T, error) {
 	return func() (T, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)

@@ -39,7 +39,7 @@ type Source interface {
 	// Pod waits until a pod can get an interface for the attachment. It returns UID, MAC,
 	// Addresses, Gateways and MTU. When ctx ends, the error says what is missing.
 	Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error)
-	// Settled returns an error if the pod must now have another interface than the one that it got.
+	// Settled returns an error if the pod must now have another interface than it got.
 	Settled(ctx context.Context, ref cluster.PodRef, got podnet.Pod) error
 }
 

@@ -85,8 +85,8 @@ func hasConnectedRoute(a netlink.Addr, prefix netip.Prefix) bool {
 	return !isSingle4 && !hasPeer
 }
 
-// withSource returns the route with its source or, if that is no longer one of the device's
-// addresses, with the given source.
+// withSource returns the route. If the device no longer has the route's source address, the route gets
+// the given source.
 func withSource(r ConnectedRoute, source netip.Addr, addresses []netlink.Addr) ConnectedRoute {
 	isSource := func(a netlink.Addr) bool {
 		p, ok := prefixOf(a.IPNet)

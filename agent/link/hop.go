@@ -110,7 +110,7 @@ func Hops(device string, source netip.Addr) ([]Hop, error) {
 
 // hop returns the next hop of the kernel's route by the device that covers the region, without
 // Device. It returns false without such a route. It tries several probes, because a longer route
-// may hide the one that covers the region.
+// may hide the route of the region.
 func (r region) hop(l netlink.Link, source netip.Addr) (Hop, bool, error) {
 	index := l.Attrs().Index
 	for _, to := range r.probes {

@@ -22,8 +22,8 @@ type Socket struct {
 	Listening bool           // a TCP listener, or an unconnected UDP socket
 }
 
-// States of include/net/tcp_states.h, which also describe UDP sockets: tcpEstablished is a
-// connected one, tcpClose one that is not connected.
+// States of include/net/tcp_states.h, which also describe UDP sockets: tcpEstablished is a connected
+// UDP socket, and tcpClose an unconnected one.
 const (
 	tcpEstablished   = 1
 	tcpTimeWait      = 6

@@ -168,8 +168,8 @@ type source struct {
 // maxTargets bounds the targets of a family.
 const maxTargets = 3
 
-// sources returns the sources of probes, by family, for families of which the management port has
-// an address. The network of this address is that of the node's pods. The targets are the family's,
+// sources returns the sources of probes, by family. It leaves out a family if the management port has
+// no address of it. The network of this address is that of the node's pods. The targets are the family's,
 // and the first addresses of the host's other networks, which are often routers.
 func (p *Probe) sources() (map[family]source, error) {
 	port, err := link.Get(p.Port)

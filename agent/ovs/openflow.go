@@ -26,8 +26,8 @@ const (
 
 // WatchBridge holds an OpenFlow connection to the bridge until ctx ends, and then returns nil. It
 // calls up each time the connection is established: at the start, and after a restart of
-// ovs-vswitchd or a recreation of the bridge, both of which lose the bridge's flows. It calls down
-// when the connection is lost. Both are called from one goroutine and must not block.
+// ovs-vswitchd or a recreation of the bridge. After both, the bridge has lost its flows. It calls down
+// when the connection is lost. Both functions are called from one goroutine and must not block.
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
 	const firstWait, maxWait = 50 * time.Millisecond, time.Second
 

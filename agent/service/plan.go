@@ -59,8 +59,8 @@ type Group struct {
 	From []netip.Prefix
 }
 
-// Redirect is how the host redirects packets that arrive for a frontend in local gateway mode. The
-// zero value is no redirection.
+// Redirect is how the host redirects packets that arrive for a frontend in local gateway mode. With
+// the zero value, the host redirects nothing.
 type Redirect struct {
 	To   []netip.AddrPort // each connection goes to one of them
 	From []netip.Prefix   // see Group.From

@@ -22,7 +22,7 @@
 //   - ops.go, tcp.go, socket.go: the operations, on raw system calls
 //   - netns.go: the three namespaces, and addresses
 //   - ovs.go, ovn.go: Open vSwitch, with a few flows in the place of OVN's, or with real OVN:
-//     northd and two chassis, one of which is the machine outside
+//     northd and two chassis. The second chassis is the machine outside.
 //   - linux.go, helper.go, ebpf.go, bridged.go, openflow.go, ovnk.go, overlay.go: the variants.
 //     Each is a type with the methods of variant, and has a line in newVariant.
 //   - counter_amd64.s: the instruction counter, and marks for bench/stacks (profile.go)

@@ -69,8 +69,8 @@ type Config struct {
 	Text       []string // the addresses, for people
 }
 
-// Route is a route through the NIC, and its position in its group: the routes with the same table,
-// destination and metric, of which the kernel prefers the first one.
+// Route is a route through the NIC, and its position in its group. A group has the routes with the same
+// table, destination and metric. The kernel prefers the first route of a group.
 type Route struct {
 	Message []byte
 	First   bool // no route of another device precedes it in the group
