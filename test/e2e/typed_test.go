@@ -63,8 +63,8 @@ func TestTyped(t *testing.T) {
 
 	t.Run("a gateway-init that fails leaves nothing", func(t *testing.T) { k.failsToInit(t) })
 	t.Run("again is no change, with TLS as well", func(t *testing.T) {
-		minion := k.block(t, 3, 2)[1]
-		k.first(t, 2, k.block(t, 4, 1)[0])
+		minion := k.block(t, 4, 2)[1]
+		k.first(t, 2, k.block(t, 5, 1)[0])
 
 		if out, err := k.try(t.Context(), 2, minion); err != nil || !strings.Contains(out, "part of the overlay") {
 			t.Errorf("%v: %s", err, out)
@@ -163,14 +163,15 @@ func (k *operatorShell) servePlain(t *testing.T) {
 	k.apiServer, k.caCert, k.token = k.Node(1).IP4.String(), string(config.CAData), token.Status.Token
 }
 
-// introduce configures the databases in every node's OVS, and settings that only this lab needs:
-// its nodes share a file system, and the userspace datapath needs an address for its tunnels and a
-// gateway, as tunnels use its bridge.
+// introduce configures the databases and the gateway's network in every node's OVS, and settings
+// that only this lab needs: its nodes share a file system, and the userspace datapath needs an
+// address for its tunnels and a gateway, as tunnels use its bridge.
 func (k *operatorShell) introduce(t *testing.T) {
 	t.Helper()
 
 	for _, n := range k.Nodes() {
 		k.first(t, n.Index, k.block(t, 1, 1)[0])
+		k.first(t, n.Index, k.block(t, 2, 1)[0])
 
 		needs := "external_ids:ovn-ebpf-cni-socket=" + n.CNISocket
 		if n.Encap.IsValid() {
@@ -186,11 +187,11 @@ func (k *operatorShell) introduce(t *testing.T) {
 func (k *operatorShell) join(t *testing.T) {
 	t.Helper()
 
-	for _, line := range k.block(t, 2, 3) {
+	for _, line := range k.block(t, 3, 3) {
 		k.first(t, 1, line)
 	}
 
-	for _, line := range k.block(t, 3, 2) {
+	for _, line := range k.block(t, 4, 2) {
 		k.first(t, 2, line)
 	}
 
@@ -208,12 +209,12 @@ func (k *operatorShell) gateways(t *testing.T) {
 	}
 
 	for _, i := range []int{3, 4} {
-		k.first(t, i, k.block(t, 3, 2)[0])
+		k.first(t, i, k.block(t, 4, 2)[0])
 	}
 
-	k.first(t, 3, k.block(t, 5, 1)[0])
+	k.first(t, 3, k.block(t, 6, 1)[0])
 
-	for _, line := range k.block(t, 6, 3) {
+	for _, line := range k.block(t, 7, 3) {
 		k.first(t, 4, line)
 	}
 

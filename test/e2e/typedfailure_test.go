@@ -14,7 +14,7 @@ func (k *operatorShell) failsToInit(t *testing.T) {
 
 	before := k.types(t, 2, settings)
 
-	out, err := k.try(t.Context(), 2, strings.ReplaceAll(strings.ReplaceAll(k.block(t, 5, 1)[0], "eth1", "eth9"), "kube-minion2", "kube-minion1"))
+	out, err := k.try(t.Context(), 2, strings.ReplaceAll(strings.ReplaceAll(k.block(t, 6, 1)[0], "eth1", "eth9"), "kube-minion2", "kube-minion1"))
 	if err == nil {
 		t.Fatalf("succeeded: %s", out)
 	}
@@ -34,7 +34,7 @@ func (k *operatorShell) failsToInit(t *testing.T) {
 		return err
 	})
 
-	if out, err := k.try(t.Context(), 2, k.block(t, 3, 2)[1]); err != nil {
+	if out, err := k.try(t.Context(), 2, k.block(t, 4, 2)[1]); err != nil {
 		t.Errorf("minion-init afterwards: %v: %s", err, out)
 	}
 }
