@@ -308,7 +308,7 @@ func (g *generator) growingService() [][]call {
 // the next four are as many as a namespace's budget permits, and the others are beyond it.
 func (g *generator) manySelectors() [][]call {
 	everywhere := &metav1.LabelSelector{}
-	none, few, many := absentPolicies(10, 256, "none", everywhere), absentPolicies(4, 32, "web", everywhere), absentPolicies(4, 256, "web", everywhere)
+	none, few, many := absentPolicies(g.namespaces[0], 10, 256, "none", everywhere), absentPolicies(g.namespaces[0], 4, 32, "web", everywhere), absentPolicies(g.namespaces[0], 4, 256, "web", everywhere)
 
 	var objects []metav1.Object
 
@@ -326,7 +326,7 @@ func (g *generator) manySelectors() [][]call {
 // change.
 func (g *generator) changingLabels() [][]call {
 	var objects []metav1.Object
-	for _, p := range absentPolicies(4, 256, "web", nil) {
+	for _, p := range absentPolicies(g.namespaces[0], 4, 256, "web", nil) {
 		objects = append(objects, p)
 	}
 

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -84,8 +83,6 @@ type recorder map[string]metav1.Object
 func key(o metav1.Object) string {
 	return kindOf(o) + "/" + o.GetNamespace() + "/" + o.GetName()
 }
-
-func kindOf(o metav1.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
 // take returns the object as a call leaves it, or nil.
 func (r recorder) take(c call) metav1.Object {

@@ -21,16 +21,19 @@ const medianFactor, p95Factor = 2, 3
 // callRate is the number of the tenant's API calls per second.
 const callRate = 20
 
-// policyLoad is what the tenant does while the victim's pods start.
+// otherTenants is the number of further tenants, each with one namespace.
+const otherTenants = 19
+
+// policyLoad is what the tenants do while the victim's pods start.
 type policyLoad struct {
 	name     string
-	policies []*networkingv1.NetworkPolicy
+	policies []*networkingv1.NetworkPolicy          // with their namespaces
 	call     func(ctx context.Context, i int) error // callRate times a second
 }
 
-// Policies measures how long a victim's pods take to start while a tenant of another namespace has
-// policies with many selectors, and changes labels of its pods. The tenant keeps to all documented
-// bounds. For comparison, it first makes as many API calls that concern ConfigMaps only.
+// Policies measures how long a victim's pods take to start while tenants of other namespaces have
+// policies with many selectors, and one of them changes labels of its pods. The tenants keep to all
+// documented bounds. For comparison, it first makes as many API calls that concern ConfigMaps only.
 func Policies(ctx context.Context, o Options) (report *Report, err error) {
 	g, err := newGround(ctx, o.Lab, o.Log)
 
@@ -43,6 +46,12 @@ func Policies(ctx context.Context, o Options) (report *Report, err error) {
 
 	for i := range 3 {
 		if _, err := g.AddPod(ctx, tenantPod(hostile, i)); err != nil {
+			return report, err
+		}
+	}
+
+	for _, namespace := range otherNamespaces() {
+		if _, err := g.AddPod(ctx, tenantPod(namespace, 0)); err != nil {
 			return report, err
 		}
 	}
@@ -86,11 +95,31 @@ func Policies(ctx context.Context, o Options) (report *Report, err error) {
 func (g *ground) policyLoads() []policyLoad {
 	return []policyLoad{
 		{"ConfigMaps", nil, g.changeConfigMap},
-		{"policies without pods", absentPolicies(40, 256, "none", &metav1.LabelSelector{}), g.changeConfigMap},
-		{"policies beyond the bound", absentPolicies(40, 256, "web", &metav1.LabelSelector{}), g.changeConfigMap},
-		{"policies at the bound", absentPolicies(4, 32, "web", &metav1.LabelSelector{}), g.changeConfigMap},
-		{"labels that change", absentPolicies(16, 256, "web", nil), g.changeLabel},
+		{"policies without pods", absentPolicies(hostile, 40, 256, "none", &metav1.LabelSelector{}), g.changeConfigMap},
+		{"policies beyond the bound", absentPolicies(hostile, 40, 256, "web", &metav1.LabelSelector{}), g.changeConfigMap},
+		{"policies at the bound", absentPolicies(hostile, 4, 32, "web", &metav1.LabelSelector{}), g.changeConfigMap},
+		{"labels that change", absentPolicies(hostile, 16, 256, "web", nil), g.changeLabel},
+		{"policies of twenty namespaces, each at the bound", boundedPolicies(), g.changeConfigMap},
 	}
+}
+
+// otherNamespaces returns the namespaces of the other tenants.
+func otherNamespaces() (out []string) {
+	for i := range otherTenants {
+		out = append(out, fmt.Sprintf("%s-other%d", hostile, i))
+	}
+
+	return out
+}
+
+// boundedPolicies returns policies of all tenants, each with as many selectors as a namespace may have
+// for the pods of any one other namespace.
+func boundedPolicies() (out []*networkingv1.NetworkPolicy) {
+	for _, namespace := range append(otherNamespaces(), hostile) {
+		out = append(out, absentPolicies(namespace, 4, 32, "web", &metav1.LabelSelector{})...)
+	}
+
+	return out
 }
 
 // tenantPod returns the i-th of the tenant's pods in the namespace.
@@ -100,15 +129,15 @@ func tenantPod(namespace string, i int) lab.PodSpec {
 	}
 }
 
-// absentPolicies returns policies of the tenant for its pods with the label app, each with some peers
+// absentPolicies returns policies of a tenant for its pods with the label app, each with some peers
 // that select the pods without the label flip in these namespaces, or, if namespaces is nil, in the
-// tenant's own.
-func absentPolicies(n, peers int, app string, namespaces *metav1.LabelSelector) []*networkingv1.NetworkPolicy {
+// tenant's own. No two peers are equal.
+func absentPolicies(tenant string, n, peers int, app string, namespaces *metav1.LabelSelector) []*networkingv1.NetworkPolicy {
 	var out []*networkingv1.NetworkPolicy
 
 	for i := range n {
 		p := &networkingv1.NetworkPolicy{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("absent", i)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: fmt.Sprint("absent", i)},
 			Spec: networkingv1.NetworkPolicySpec{
 				PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 				Ingress:     make([]networkingv1.NetworkPolicyIngressRule, 1),
@@ -120,7 +149,7 @@ func absentPolicies(n, peers int, app string, namespaces *metav1.LabelSelector) 
 				NamespaceSelector: namespaces,
 				PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 					{Key: "flip", Operator: metav1.LabelSelectorOpDoesNotExist},
-					{Key: fmt.Sprintf("x%d-%d", i, peer), Operator: metav1.LabelSelectorOpDoesNotExist},
+					{Key: fmt.Sprintf("%s-%d-%d", tenant, i, peer), Operator: metav1.LabelSelectorOpDoesNotExist},
 				}},
 			})
 		}
@@ -134,9 +163,8 @@ func absentPolicies(n, peers int, app string, namespaces *metav1.LabelSelector) 
 // startsUnder creates the load's policies, starts pods of the victim while the load's calls are
 // made, and deletes the policies.
 func (g *ground) startsUnder(ctx context.Context, load policyLoad, long time.Duration) ([]start, error) {
-	policies := g.client.NetworkingV1().NetworkPolicies(hostile)
 	for _, p := range load.policies {
-		if _, err := policies.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		if _, err := g.client.NetworkingV1().NetworkPolicies(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +183,7 @@ func (g *ground) startsUnder(ctx context.Context, load policyLoad, long time.Dur
 	err = errors.Join(err, <-called)
 
 	for _, p := range load.policies {
-		err = errors.Join(err, policies.Delete(ctx, p.Name, metav1.DeleteOptions{}))
+		err = errors.Join(err, g.client.NetworkingV1().NetworkPolicies(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}))
 	}
 
 	return starts, errors.Join(err, g.caughtUp(ctx))

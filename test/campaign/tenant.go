@@ -240,8 +240,8 @@ func (g *ground) subnets(ctx context.Context, node string) ([]netip.Prefix, erro
 }
 
 // attackAll lets all tenants write until ctx ends, hostileRate steps per second in all. The same seed
-// and values make the same steps.
-func attackAll(ctx context.Context, all []*tenant, v values, o Options) error {
+// and values make the same steps. With harmless, the calls are for ConfigMaps.
+func attackAll(ctx context.Context, all []*tenant, v values, o Options, harmless bool) error {
 	for i, t := range all {
 		var err error
 		if t.steps, err = newGenerator(rand.NewPCG(o.Seed, uint64(i)), v, o.Only, t.namespaces); err != nil {
@@ -251,7 +251,7 @@ func attackAll(ctx context.Context, all []*tenant, v values, o Options) error {
 
 	var group sync.WaitGroup
 	for _, t := range all {
-		group.Go(func() { t.attack(ctx, time.Second*time.Duration(len(all))/hostileRate) })
+		group.Go(func() { t.attack(ctx, time.Second*time.Duration(len(all))/hostileRate, harmless) })
 	}
 
 	group.Wait()
@@ -260,23 +260,23 @@ func attackAll(ctx context.Context, all []*tenant, v values, o Options) error {
 }
 
 // attack makes a step each time the pause has passed, until ctx ends.
-func (t *tenant) attack(ctx context.Context, pause time.Duration) {
+func (t *tenant) attack(ctx context.Context, pause time.Duration, harmless bool) {
 	last := ""
 
 	_ = repeat(ctx, pause, func(ctx context.Context, _ int) error { // the calls' errors are counted
 		s := t.steps.step()
-		if s.attack && s.kind != last {
+		if s.attack && s.kind != last && !harmless {
 			last = s.kind
 			t.say("%s of %s at %s", s.kind, t.namespaces[0], time.Now().Format("15:04:05.0"))
 		}
 
 		for _, c := range s.calls {
 			each, cancel := context.WithTimeout(ctx, 10*time.Second)
-			err := t.send(each, c)
+			err := t.send(each, c, harmless)
 
 			cancel()
 
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !harmless {
 				t.done[s.kind+" "+result(err)]++
 			}
 		}
@@ -311,7 +311,8 @@ func removeObjects(ctx context.Context, all []*tenant) error {
 			err = errors.Join(err,
 				t.client.CoreV1().Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{FieldSelector: strings.Join(wired, ",")}),
 				t.client.DiscoveryV1().EndpointSlices(namespace).DeleteCollection(ctx, now, list),
-				t.client.NetworkingV1().NetworkPolicies(namespace).DeleteCollection(ctx, now, list))
+				t.client.NetworkingV1().NetworkPolicies(namespace).DeleteCollection(ctx, now, list),
+				t.client.CoreV1().ConfigMaps(namespace).DeleteCollection(ctx, now, list))
 			if err != nil {
 				return fmt.Errorf("remove the objects in %s: %w", namespace, err)
 			}
