@@ -168,6 +168,9 @@ func (l *Loop) Run(ctx context.Context) error {
 // fullSyncKey returns the key whose reconciliation enqueues all other keys.
 func fullSyncKey() plan.Key { return plan.Key{} }
 
+// wakeKey returns the key that wakes the worker, because allocations are written.
+func wakeKey() plan.Key { return plan.Key{Name: "wake"} }
+
 // enqueue queues a key for reconciliation. Without leadership it does nothing: a new leader begins
 // with all keys.
 func (l *Loop) enqueue(k plan.Key) {
@@ -241,8 +244,7 @@ func (l *Loop) lead(ctx context.Context, held *election.Term) error {
 
 // work reconciles all keys, and then those that change, until the context ends. It owns the queue.
 func (l *Loop) work(ctx context.Context, t *term, allocator *ipam.Allocator) error {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax)
-	queue := workqueue.NewTypedRateLimitingQueue(limiter)
+	queue := newQueue()
 
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()

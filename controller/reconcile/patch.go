@@ -8,7 +8,7 @@ import (
 	"maps"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	maxParallelPatches = 8 // requests of a batch at the same time
+	maxParallelPatches = 8 // requests at the same time
 	maxPatchAttempts   = 3 // for an object that other clients change all the time
 )
 
@@ -95,11 +95,10 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 
 	var mu sync.Mutex // guards errs
 
-	var group errgroup.Group
-	group.SetLimit(maxParallelPatches)
+	var group sync.WaitGroup
 
 	for k, p := range patches {
-		group.Go(func() error {
+		group.Go(func() {
 			err := t.patch(ctx, k, p)
 			if err != nil && !apierrors.IsNotFound(err) {
 				mu.Lock()
@@ -107,12 +106,10 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 
 				errs[k] = err
 			}
-
-			return nil
 		})
 	}
 
-	_ = group.Wait() // the errors are in errs
+	group.Wait()
 
 	return errs
 }
@@ -122,6 +119,12 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 // server is an apiError, except that a deleted object is its NotFound error.
 func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 	version := p.object.ResourceVersion
+
+	slots := t.loop.patcher.slots
+	if err := slots.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer slots.Release(1)
 
 	for range maxPatchAttempts {
 		if err := t.Hold(ctx); err != nil {
@@ -157,6 +160,7 @@ func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 type patcher struct {
 	read  func(context.Context, plan.Key) (metav1.Object, error)
 	write func(ctx context.Context, k plan.Key, p *patch, version string) error
+	slots *semaphore.Weighted // maxParallelPatches
 }
 
 func newPatcher(client rest.Interface) patcher {
@@ -166,6 +170,7 @@ func newPatcher(client rest.Interface) patcher {
 	}
 
 	return patcher{
+		slots: semaphore.NewWeighted(maxParallelPatches),
 		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) {
 			return byKind[k.Kind].read(ctx, k)
 		},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -14,6 +13,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+)
+
+const (
+	// prepareFor is how long keys are added to a batch, except in the first full sync. The time that a
+	// batch takes is a part of the time that a new pod waits.
+	prepareFor = 25 * time.Millisecond
+	// slowFor is how long slow keys are reconciled before the next batch.
+	slowFor = 25 * time.Millisecond
 )
 
 // worker reconciles keys, a batch at a time, in one goroutine. Only this goroutine uses the fields.
@@ -27,6 +34,8 @@ type worker struct {
 	waitlist   waitlist
 	heavy      heavyKeys
 	throttle   throttle
+	slow       []plan.Key // heavy or limited keys that were taken, and are reconciled one after another
+	writes     *allocationWrites
 
 	// A full sync belongs to a connection to the database, given as nb.DB.Generation; 0 is none.
 	backlog []plan.Key            // its keys that are enqueued when the queue is empty
@@ -50,63 +59,125 @@ func newWorker(
 		pending:   map[plan.Key]struct{}{},
 		heavy:     heavyKeys{},
 		throttle:  newThrottle(),
+		writes:    &allocationWrites{term: t, finished: func() { q.Add(wakeKey()) }},
 	}
 }
 
-// run reconciles keys until the queue is shut down or the term is over.
+// run reconciles keys until the queue is shut down or the term is over. In each round, it reconciles a
+// batch of keys together, and then slow keys one after another. So a new key waits for one batch and
+// one slow key at most, if no slow key takes longer than slowFor.
 func (w *worker) run(ctx context.Context) error {
+	defer w.writes.wait()
+
 	for {
-		keys := w.next(ctx)
-		if len(keys) == 0 || w.term.Hold(ctx) != nil {
+		size := max(batchSize, w.feedBacklog())
+
+		first, shutdown := w.wait(ctx, size)
+		if shutdown || w.term.Hold(ctx) != nil {
 			return nil
 		}
 
-		w.pace.update(len(keys)+w.queue.Len()+len(w.backlog), w.batchBegun)
+		w.pace.update(len(first)+w.queue.Len()+len(w.slow)+len(w.backlog), w.batchBegun)
+		w.finishAllocations() // in each round, because many keys may be before wakeKey in the queue
+		w.write(ctx, w.takeBatch(first, size))
 
-		for i, batch := range w.heavy.batches(keys, w.throttle.isLimited) {
-			if i > 0 && w.term.Hold(ctx) != nil {
-				return nil
-			}
-
-			w.reconcile(ctx, batch)
+		if !w.reconcileSlow(ctx) {
+			return nil
 		}
 
 		w.publish()
 	}
 }
 
-// next waits for work and returns up to batchSize keys, or a batch of the full sync. It returns
-// none when the queue was shut down. The first key after a pause is returned at once. Keys that
-// follow within coalesce after that are returned together.
-func (w *worker) next(ctx context.Context) []plan.Key {
-	size := max(batchSize, w.feedBacklog())
+// wait waits for work. It returns the first key, or none if slow keys are left. The first key after a
+// pause is returned at once, and later ones coalesce after the last batch. It returns true when the
+// queue was shut down.
+func (w *worker) wait(ctx context.Context, size int) (first []plan.Key, shutdown bool) {
+	if len(w.slow) == 0 {
+		k, shutdown := w.queue.Get()
+		if shutdown {
+			return nil, true
+		}
 
-	k, shutdown := w.queue.Get()
-	if shutdown {
-		return nil
-	}
+		first = append(first, k)
 
-	if pause := coalesce - time.Since(w.batchBegun); pause > 0 && w.queue.Len() < size-1 {
-		loop.Pause(ctx, pause)
+		if pause := coalesce - time.Since(w.batchBegun); pause > 0 && w.queue.Len() < size-1 {
+			loop.Pause(ctx, pause)
+		}
 	}
 
 	w.batchBegun = time.Now()
 
-	keys := []plan.Key{k}
-	for len(keys) < size && w.queue.Len() > 0 {
-		k, shutdown := w.queue.Get()
-		if shutdown {
-			break
+	return first, w.queue.ShuttingDown()
+}
+
+// takeBatch takes up to size keys, of which the first have been taken already, and prepares them. It
+// ends earlier when preparing them has taken prepareFor. Slow keys are left for reconcileSlow.
+func (w *worker) takeBatch(taken []plan.Key, size int) batch {
+	b := newBatch()
+	begun := time.Now()
+
+	for n := range size {
+		if n == len(taken) {
+			if w.queue.Len() == 0 || time.Since(begun) > prepareFor && !w.firstSync() {
+				break
+			}
+
+			k, shutdown := w.queue.Get()
+			if shutdown {
+				break
+			}
+
+			taken = append(taken, k)
 		}
 
-		keys = append(keys, k)
-	}
+		k := taken[n]
 
-	for _, k := range keys {
 		w.lag.take(k)
+
+		switch {
+		case k == fullSyncKey():
+			w.startFullSync()
+		case k == wakeKey():
+			w.finishAllocations()
+			w.queue.Done(k) // after it: what is written meanwhile enqueues the key again
+		case w.heavy.has(k) || w.throttle.isLimited(k):
+			w.slow = append(w.slow, k)
+		default:
+			w.prepare(k, &b)
+		}
 	}
 
-	return keys
+	return b
+}
+
+// startFullSync ends the work on fullSyncKey.
+func (w *worker) startFullSync() {
+	switch err := w.beginFullSync(); {
+	case err == nil, errors.Is(err, nb.ErrNotConnected): // the next connection enqueues it again
+		w.done(fullSyncKey(), nil)
+	default:
+		w.fail(fullSyncKey(), "", err)
+	}
+}
+
+// reconcileSlow reconciles slow keys for slowFor, and at least one. It returns false if the term is
+// over.
+func (w *worker) reconcileSlow(ctx context.Context) bool {
+	for begun := time.Now(); len(w.slow) > 0 && time.Since(begun) < slowFor; {
+		if w.term.Hold(ctx) != nil {
+			return false
+		}
+
+		k := w.slow[0]
+		w.slow = w.slow[1:]
+
+		b := newBatch()
+		w.prepare(k, &b)
+		w.write(ctx, b)
+	}
+
+	return true
 }
 
 // batch is what must be written for a batch of keys. A key has an allocation, or it has rows. A key
@@ -131,62 +202,40 @@ func newBatch() batch {
 	}
 }
 
-// reconcile makes the rows that each key owns equal to the cluster. A key that fails is queued
+// write makes the rows that each key of a batch owns equal to the cluster. A key that fails is queued
 // again with backoff; the others are unaffected. If the annotations of a key's object do not have
-// its allocation, they are written and the key gets no rows now: the watch brings the new version
-// and enqueues the key.
-func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
-	b := newBatch()
-
-	for _, k := range keys {
-		if k == fullSyncKey() {
-			switch err := w.beginFullSync(); {
-			case err == nil, errors.Is(err, nb.ErrNotConnected): // the next connection enqueues it again
-				w.done(k, nil)
-			default:
-				w.fail(k, "", err)
-			}
-
-			continue
-		}
-
-		if wait := w.throttle.wait(k); wait > 0 && !w.firstSync() {
-			w.postpone(k, wait)
-			continue
-		}
-
-		w.prepare(k, &b)
-	}
-
-	// Write the annotations and the rows, which belong to different keys, in parallel.
-	var (
-		patchErrs map[plan.Key]error
-		group     sync.WaitGroup
-	)
-
-	group.Go(func() { patchErrs = w.term.patchAll(ctx, b.allocations) })
+// its allocation, they are written while the worker goes on, and the key gets no rows now: the watch
+// brings the new version and enqueues the key.
+func (w *worker) write(ctx context.Context, b batch) {
+	w.writes.start(ctx, b.allocations)
 	w.commit(ctx, b)
-	group.Wait()
+	w.wake(w.waitlist.wanting(w.allocator.TakeFreed()))
+}
 
-	for k, p := range b.allocations {
-		switch err := patchErrs[k]; {
-		case err == nil:
-			pod := ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(p.object.UID)}
+// finishAllocations finishes the keys whose annotations have been written.
+func (w *worker) finishAllocations() {
+	for _, a := range w.writes.take() {
+		switch {
+		case a.err == nil:
+			pod := ipam.Pod{Name: a.key.Namespace + "/" + a.key.Name, UID: string(a.patch.object.UID)}
 			w.allocator.RecordWritten(pod)
-			w.finish(k, "patched")
-		case errors.Is(err, errConflict):
-			w.requeueKey(k)
+			w.finish(a.key, "patched")
+		case errors.Is(a.err, errConflict):
+			w.requeueKey(a.key)
 		default:
-			w.fail(k, reasonOf(err), err)
+			w.fail(a.key, reasonOf(a.err), a.err)
 		}
 	}
-
-	w.wake(w.waitlist.wanting(w.allocator.TakeFreed()))
 }
 
 // prepare adds what must be written for a key to the batch. It finishes the key itself if nothing
 // has to be written, or if the key cannot be planned or has to wait.
 func (w *worker) prepare(k plan.Key, b *batch) {
+	if wait := w.throttle.wait(k); wait > 0 && !w.firstSync() {
+		w.postpone(k, wait)
+		return
+	}
+
 	allocation, err := w.allocate(k)
 	if errors.Is(err, ipam.ErrNodeBehind) {
 		// The change of the node's annotation enqueues the pod.
