@@ -34,7 +34,8 @@ type batch struct {
 	allowed map[plan.Key]*Allowance
 	groups  groupChanges // port groups that the allowances have paid for
 	pending map[plan.Key]*GroupPendingError
-	serial  int // of the last new row
+	later   []laterJoins // of the ports in the batch
+	serial  int          // of the last new row
 }
 
 // staleRow is a row that its owner no longer plans.
@@ -256,14 +257,29 @@ func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovs
 			removals = append(removals, removalsOfRecord...)
 			b.payForRemovals(r, removalsOfRecord)
 
+			later := laterJoins{key: key, port: r.name}
+
 			for _, p := range r.parents {
 				isMember := r.old != nil && b.members.has(p, targets[p.parent], r.uuid)
-				if isMember || b.holdsMembership(r, p, targets[p.parent]) {
+				if isMember {
+					continue
+				}
+
+				if b.joinsLater(r, p) {
+					later.add(r, p)
+					continue
+				}
+
+				if b.holdsMembership(r, p, targets[p.parent]) {
 					continue
 				}
 
 				to := addition{p.parent.table, targets[p.parent], p.column}
 				additions[to] = append(additions[to], r.uuid)
+			}
+
+			if r.access != nil {
+				b.later = append(b.later, later)
 			}
 		}
 	}
@@ -347,7 +363,7 @@ func (b *batch) resolveKey(key plan.Key, records []*record, targets map[ref]stri
 
 	for _, r := range records {
 		r.parents = slices.DeleteFunc(r.parents, func(p membership) bool {
-			if exists(p.parent) || !r.mayJoinLater(p) { // in this order: mayJoinLater searches a list
+			if exists(p.parent) || !r.mayJoinLater(p) {
 				return false
 			}
 

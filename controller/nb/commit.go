@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 // Commit makes each key own exactly the given rows, in one transaction. It returns the error of
@@ -28,7 +29,8 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 
 // CommitWithin is Commit that changes no more load balancers and port groups than the allowances of
 // their owners permit. It spends the allowances, and records in them what it has left out. Owners
-// may share an allowance. Owners without one are not limited.
+// may share an allowance. Owners without one are not limited. If allowed is not nil, ports join only
+// some port groups at once, and the others by Join.
 func (d *DB) CommitWithin(
 	ctx context.Context,
 	want map[plan.Key][]plan.Row,
@@ -86,7 +88,7 @@ func (d *DB) commit(
 	planned = slices.DeleteFunc(planned, func(k plan.Key) bool { return errs[k] != nil })
 
 	if len(ops) == 0 {
-		b.reportPending(errs)
+		b.finish(&d.joins, errs)
 		return
 	}
 
@@ -96,7 +98,7 @@ func (d *DB) commit(
 
 	err := d.transact(ctx, conn, ops)
 	if err == nil {
-		b.reportPending(errs)
+		b.finish(&d.joins, errs)
 		return
 	}
 
@@ -231,8 +233,23 @@ func (e *GroupPendingError) Error() string {
 	return fmt.Sprintf("join port group %q: not written yet", e.Group)
 }
 
-// reportPending adds the errors of the keys of which ports have not joined all port groups.
-func (b *batch) reportPending(errs map[plan.Key]error) {
+// finish records the groups that ports must join later, after the batch was written. It adds the errors
+// of the keys of which ports have not joined all port groups because these do not exist.
+func (b *batch) finish(j *joins, errs map[plan.Key]error) {
+	for _, stale := range b.stale {
+		for _, s := range stale {
+			if s.table == nbmodel.LogicalSwitchPortTable {
+				j.remove(nameOf(s.row))
+			}
+		}
+	}
+
+	for _, l := range b.later {
+		if errs[l.key] == nil {
+			j.set(l)
+		}
+	}
+
 	for k, err := range b.pending {
 		if errs[k] == nil {
 			errs[k] = err

@@ -45,7 +45,8 @@ type DB struct {
 	stats     *stats
 	echoes    *echoes // writes of this process that changed must not report
 
-	committing sync.Mutex // held by one commit, Claim or Owners at a time; guards members
+	committing sync.Mutex // held by one commit, Claim or Owners at a time; guards members and joins
+	joins      joins
 	members    members
 
 	mu          sync.Mutex    // guards all below

@@ -38,7 +38,13 @@ func newGroupWorld(t *testing.T) groupWorld {
 // traffic.
 func (w groupWorld) port(pod, groups string) []plan.Row {
 	names := strings.Fields(groups)
-	access := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "deny" })
+	access := plan.Access{}
+
+	for _, name := range names {
+		if name != "deny" {
+			access[name] = []string{"ns"}
+		}
+	}
 
 	return []plan.Row{plan.LogicalSwitchPort{Switch: "n", Name: "ns_" + pod, Groups: names, Access: access}}
 }
@@ -90,9 +96,8 @@ func TestCommitWithin_groups(t *testing.T) {
 		wantLeft   float64
 	}{
 		{"a new pod", 0, "deny a", false, "a deny", 0},
-		{"other policies", 0, "deny a b", false, "a b deny", 0},
-		{"other labels, without an allowance", 0, "deny a b c", true, "a b deny", 0},
-		{"with an allowance for one group", 1, "deny a b c d", true, "a b c deny", 1 - 6},
+		{"other labels, without an allowance", 0, "deny a b c", true, "a deny", 0},
+		{"with an allowance for two groups", 7, "deny a b c d", true, "a b c deny", 7 - 2*6},
 		{"for the rest", 6, "deny a b c d", true, "a b c d deny", 0},
 		{"nothing changes", 0, "deny a b c d", true, "a b c d deny", 0},
 		{"access is removed without an allowance", 0, "deny", true, "deny", -4 * 6},
@@ -164,17 +169,17 @@ func TestCommit_pendingGroups(t *testing.T) {
 
 	for _, step := range []struct {
 		name, planned string
-		access        []string
+		access        plan.Access
 		others        []plan.Row // committed by another key in the same transaction
 		want          string     // groups of the port; "" is no port
 		err           string
 	}{
 		{"an isolating group", "deny late1", nil, nil, "", `refer to Port_Group "late1": no such row`},
-		{"one that only allows", "deny a late1", []string{"a", "late1"}, nil, "a deny", `join port group "late1": not written yet`},
-		{"the same again", "deny a late1", []string{"a", "late1"}, nil, "a deny", `join port group "late1": not written yet`},
-		{"of two, the one that exists", "deny b late1", []string{"b", "late1"}, nil, "b deny", `join port group "late1": not written yet`},
-		{"an isolating one of an existing port", "deny b late2", []string{"b"}, nil, "b deny", `refer to Port_Group "late2": no such row`},
-		{"written by the same commit", "deny late1", []string{"late1"}, []plan.Row{plan.PortGroup{Name: "late1"}}, "deny late1", ""},
+		{"one that only allows", "deny a late1", plan.Access{"a": {"ns"}, "late1": {"ns"}}, nil, "a deny", `join port group "late1": not written yet`},
+		{"the same again", "deny a late1", plan.Access{"a": {"ns"}, "late1": {"ns"}}, nil, "a deny", `join port group "late1": not written yet`},
+		{"of two, the one that exists", "deny b late1", plan.Access{"b": {"ns"}, "late1": {"ns"}}, nil, "b deny", `join port group "late1": not written yet`},
+		{"an isolating one of an existing port", "deny b late2", plan.Access{"b": {"ns"}}, nil, "b deny", `refer to Port_Group "late2": no such row`},
+		{"written by the same commit", "deny late1", plan.Access{"late1": {"ns"}}, []plan.Row{plan.PortGroup{Name: "late1"}}, "deny late1", ""},
 	} {
 		rows := []plan.Row{plan.LogicalSwitchPort{Switch: "n", Name: "ns_p", Groups: strings.Fields(step.planned), Access: step.access}}
 		want := map[plan.Key][]plan.Row{pod: rows}

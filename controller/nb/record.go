@@ -33,7 +33,8 @@ type record struct {
 	columns map[string]any   // columns without references, with the planned values
 	refs    map[string][]ref // columns that refer to other rows
 	parents []membership     // columns of other rows that must refer to this row
-	access  []string         // names of port groups that only allow traffic: see mayJoinLater
+	access  plan.Access      // port groups that only allow traffic: see mayJoinLater
+	joined  int              // port groups of its own namespace that a new port joins now: see joinsLater
 	uuid    string           // of the existing row, or the name of the new one in the transaction
 	old     model.Model      // the existing row; nil: insert
 }
@@ -94,7 +95,8 @@ func newRecord(key plan.Key, row plan.Row) *record {
 // mayJoinLater reports whether the row may be written without this membership: it is in a port group
 // that only allows traffic. The rows that isolate the port are in others.
 func (r *record) mayJoinLater(p membership) bool {
-	return p.parent.table == nbmodel.PortGroupTable && slices.Contains(r.access, p.parent.name)
+	_, allows := r.access[p.parent.name]
+	return allows && p.parent.table == nbmodel.PortGroupTable
 }
 
 // externalIDs returns the planned external_ids and those that identify the row. A planned one would

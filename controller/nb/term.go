@@ -63,6 +63,8 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	d.committing.Lock() // a running commit ends under the old term
 	defer d.committing.Unlock()
 
+	d.joins.reset() // other leaders may have changed the ports
+
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 

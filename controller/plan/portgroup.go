@@ -67,11 +67,12 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 }
 
 // portGroups returns the names of the port groups of the pod's port, sorted, and those of them that
-// only allow traffic (LogicalSwitchPort.Access). There may be thousands of policies, so only those
-// that may select the pod are checked.
-func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
+// only allow traffic. There may be thousands of policies, so only those that may select the pod are
+// checked.
+func (c *Cluster) portGroups(pod *corev1.Pod) (groups []string, access Access) {
 	namespace := c.Namespace(pod.Namespace)
 	isolating := map[string]bool{} // groups of policies' own pods, by name
+	access = Access{}
 
 	for _, p := range c.candidatePolicies(pod, namespace) {
 		used, served := c.usages.of(p), c.budgets.served(c, p)
@@ -80,7 +81,9 @@ func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
 				continue
 			}
 
-			groups = append(groups, g.names(pod)...)
+			for _, name := range g.names(pod) {
+				access.add(name, p.Namespace)
+			}
 
 			if g.isSubject {
 				isolating[g.key] = true
@@ -88,16 +91,20 @@ func (c *Cluster) portGroups(pod *corev1.Pod) (groups, access []string) {
 		}
 	}
 
-	slices.Sort(groups)
-	groups = slices.Compact(groups)
+	groups = slices.Sorted(maps.Keys(access))
 
-	for _, name := range groups {
-		if !isolating[name] {
-			access = append(access, name)
-		}
+	for name := range isolating {
+		delete(access, name)
 	}
 
 	return groups, access
+}
+
+// add adds a namespace whose policies use the group.
+func (a Access) add(group, namespace string) {
+	if i, found := slices.BinarySearch(a[group], namespace); !found {
+		a[group] = slices.Insert(a[group], i, namespace)
+	}
 }
 
 // candidatePolicies returns the policies with a selector that may match the pod, of their own pods

@@ -58,7 +58,7 @@ type LogicalSwitch struct {
 type LogicalSwitchPort struct {
 	Switch       string            `parent:"Logical_Switch.ports"`
 	Groups       []string          `parent:"Port_Group.ports"`
-	Access       []string          // those of Groups that only allow traffic: they may be joined later
+	Access       Access            // those of Groups that only allow traffic
 	Name         string            `ovsdb:"name"`
 	Type         string            `ovsdb:"type"`
 	Addresses    []string          `ovsdb:"addresses"`
@@ -68,6 +68,10 @@ type LogicalSwitchPort struct {
 	ExternalIDs  map[string]string `ovsdb:"external_ids"`
 	Incarnation  string
 }
+
+// Access has the names of port groups that only allow traffic, so a port may join them later. Each
+// has the namespaces of the policies that use it, sorted.
+type Access map[string][]string
 
 // StaticRoute is a row of Logical_Router_Static_Route.
 type StaticRoute struct {

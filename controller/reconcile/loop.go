@@ -168,7 +168,8 @@ func (l *Loop) Run(ctx context.Context) error {
 // fullSyncKey returns the key whose reconciliation enqueues all other keys.
 func fullSyncKey() plan.Key { return plan.Key{} }
 
-// wakeKey returns the key that wakes the worker, because allocations are written.
+// wakeKey returns the key that wakes the worker, because allocations are written, or because pods may
+// join more port groups.
 func wakeKey() plan.Key { return plan.Key{Name: "wake"} }
 
 // enqueue queues a key for reconciliation. Without leadership it does nothing: a new leader begins

@@ -19,6 +19,11 @@ const (
 	// prepareFor is how long keys are added to a batch, except in the first full sync. The time that a
 	// batch takes is a part of the time that a new pod waits.
 	prepareFor = 25 * time.Millisecond
+	// joinEvery is the pause between two transactions in which pods join port groups, with about
+	// groupsPerJoin groups and portsPerJoin ports. Each takes OVN 0.1 to 0.3 s, and so a fifth of its time.
+	joinEvery     = time.Second
+	groupsPerJoin = 96
+	portsPerJoin  = 1024
 	// slowFor is how long slow keys are reconciled before the next batch.
 	slowFor = 25 * time.Millisecond
 )
@@ -36,6 +41,7 @@ type worker struct {
 	throttle   throttle
 	slow       []plan.Key // heavy or limited keys that were taken, and are reconciled one after another
 	writes     *allocationWrites
+	joined     time.Time // the last call of nb.DB.Join
 
 	// A full sync belongs to a connection to the database, given as nb.DB.Generation; 0 is none.
 	backlog []plan.Key            // its keys that are enqueued when the queue is empty
@@ -81,7 +87,7 @@ func (w *worker) run(ctx context.Context) error {
 		w.finishAllocations() // in each round, because many keys may be before wakeKey in the queue
 		w.write(ctx, w.takeBatch(first, size))
 
-		if !w.reconcileSlow(ctx) {
+		if !w.reconcileSlow(ctx) || !w.join(ctx) {
 			return nil
 		}
 
@@ -200,6 +206,42 @@ func newBatch() batch {
 		unassigned:  map[plan.Key]error{},
 		later:       map[plan.Key]*patch{},
 	}
+}
+
+// join lets pods join some of the port groups that they must still join, once per joinEvery. Before the
+// first full sync is done, these may be out of date. It returns false if the term is over.
+func (w *worker) join(ctx context.Context) bool {
+	if w.db.Joining() == 0 || w.firstSync() {
+		return true
+	}
+
+	if wait := joinEvery - time.Since(w.joined); wait > 0 {
+		w.queue.AddAfter(wakeKey(), wait)
+		return true
+	}
+
+	if w.term.Hold(ctx) != nil {
+		return false
+	}
+
+	again, err := w.db.Join(ctx, groupsPerJoin, portsPerJoin)
+	w.joined = time.Now()
+
+	if w.term.loseIfFenced(ctx, err) != nil {
+		if ctx.Err() != nil {
+			return false
+		}
+
+		w.log.Warn("pods cannot join port groups", "pods", len(again), "error", err)
+	}
+
+	for _, k := range again {
+		w.enqueue(k)
+	}
+
+	w.queue.AddAfter(wakeKey(), joinEvery)
+
+	return true
 }
 
 // write makes the rows that each key of a batch owns equal to the cluster. A key that fails is queued

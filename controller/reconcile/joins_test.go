@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,6 +63,80 @@ func TestPod_joinsGroupsAsTheyAreWritten(t *testing.T) {
 	})
 	createClientPolicies(t, client)
 	nbtest.Eventually(t, "the pod is in all groups", func() bool { return podGroups(s) == all })
+}
+
+// TestPod_isReadyBeforeForeignGroups checks that a new pod has a port while policies of other namespaces
+// put it into more port groups than pods may join at once, and that it joins them.
+func TestPod_isReadyBeforeForeignGroups(t *testing.T) {
+	config := kubetest.Start(t).RestConfig()
+	client := kubernetes.NewForConfigOrDie(config)
+	s := nbtest.Start(t)
+	startLoop(t, config, s.Endpoint, nil)
+	createNode(t, client, "node1")
+
+	namespaces := []string{"many0", "many1", "many2"}
+	for _, namespace := range namespaces {
+		createForeignPolicy(t, client, namespace, 120)
+	}
+
+	const all = 3 * 120
+
+	nbtest.Eventually(t, "all groups are written", func() bool {
+		return len(strings.Fields(s.Nbctl("--bare", "--columns=_uuid", "list", "Port_Group"))) >= all+len(namespaces)
+	})
+	createPod(t, client, "pod", nil)
+
+	seen := map[int]bool{}
+
+	nbtest.Eventually(t, "the pod is in all groups", func() bool {
+		uuid := s.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=default_pod")
+		if uuid == "" {
+			return false
+		}
+
+		n := podGroups(s)
+		seen[n] = true
+
+		return n == all
+	})
+
+	if len(seen) < 3 {
+		t.Errorf("numbers of groups seen: %v, want some below %d", seen, all)
+	}
+}
+
+// createForeignPolicy creates a namespace with a pod, and a policy for this pod that allows as many
+// selectors as peers. Each selects the pods of all namespaces.
+func createForeignPolicy(t *testing.T, client kubernetes.Interface, namespace string, peers int) {
+	t.Helper()
+
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
+		Spec:       corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}
+	p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
+
+	for n := range peers {
+		p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{
+			NamespaceSelector: &metav1.LabelSelector{},
+			PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: fmt.Sprint(namespace, n), Operator: metav1.LabelSelectorOpDoesNotExist},
+			}},
+		})
+	}
+
+	if _, err := client.NetworkingV1().NetworkPolicies(namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // own is the number of port groups of all pods under createClientPolicies, and all is that of its

@@ -1,0 +1,301 @@
+package nb
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
+)
+
+// OVN needs 1 to 3 ms for each port group that gets a port, and northd computes all logical flows again
+// if the group had no port on that switch. Policies of any namespace may put a pod into thousands of
+// groups. So a commit with allowances leaves out most groups that only allow traffic. Join adds the
+// ports to some of these groups at a time, all ports of a group together
+// (docs/decisions/0069-joining-groups.md).
+
+// ownGroupsAtOnce is how many groups of policies of its own namespace a new port joins in the
+// transaction that creates it.
+const ownGroupsAtOnce = 16
+
+// laterJoins has the groups that a port of a batch joins later.
+type laterJoins struct {
+	key    plan.Key
+	port   string
+	groups plan.Access
+}
+
+// add adds a group.
+func (l *laterJoins) add(r *record, p membership) {
+	if l.groups == nil {
+		l.groups = plan.Access{}
+	}
+
+	l.groups[p.parent.name] = r.access[p.parent.name]
+}
+
+// joinsLater reports whether a port joins a group by Join, and not now. All ports join groups that
+// isolate them at once. New ports also join ownGroupsAtOnce groups of their own namespace, and pods with
+// other labels have an allowance for such groups (holdsMembership).
+func (b *batch) joinsLater(r *record, p membership) bool {
+	if b.allowed == nil || !r.mayJoinLater(p) {
+		return false
+	}
+
+	if !slices.Contains(r.access[p.parent.name], r.key.Namespace) {
+		return true
+	}
+
+	if r.old != nil {
+		return b.paysForGroups(r, p.parent.table) == nil
+	}
+
+	r.joined++
+
+	return r.joined > ownGroupsAtOnce
+}
+
+// portsPerTurn is how many ports join a group before it is the turn of the next namespace.
+const portsPerTurn = 64
+
+// joins has the ports that must still join groups. Its methods are called with DB.committing held.
+type joins struct {
+	groups map[string]*joinedGroup // by name
+	ports  map[string][]string     // names of groups, by name of the port
+	serial int                     // of the last port that was added to a group
+	last   string                  // the namespace of the last group that take has returned
+	count  atomic.Int64            // of groups; may be read at any time
+}
+
+// joinedGroup has the ports that must join a group.
+type joinedGroup struct {
+	namespaces []string // of the policies that use the group
+	ports      map[string]joiningPort
+}
+
+// joiningPort is a port that must join a group.
+type joiningPort struct {
+	name   string
+	owner  plan.Key
+	serial int // the order in which ports join a group
+}
+
+// join is one turn: ports that join a group.
+type join struct {
+	group string
+	ports []joiningPort
+}
+
+// set replaces the groups that a port must join.
+func (j *joins) set(l laterJoins) {
+	j.remove(l.port)
+	defer j.updateCount()
+
+	if len(l.groups) == 0 {
+		return
+	}
+
+	if j.groups == nil {
+		j.groups, j.ports = map[string]*joinedGroup{}, map[string][]string{}
+	}
+
+	for name, namespaces := range l.groups {
+		g := j.groups[name]
+		if g == nil {
+			g = &joinedGroup{ports: map[string]joiningPort{}}
+			j.groups[name] = g
+		}
+
+		j.serial++
+		g.namespaces, g.ports[l.port] = namespaces, joiningPort{l.port, l.key, j.serial}
+		j.ports[l.port] = append(j.ports[l.port], name)
+	}
+}
+
+// remove removes a port from all groups that it must join.
+func (j *joins) remove(port string) {
+	defer j.updateCount()
+
+	for _, name := range j.ports[port] {
+		if g := j.groups[name]; g != nil {
+			delete(g.ports, port)
+
+			if len(g.ports) == 0 {
+				delete(j.groups, name)
+			}
+		}
+	}
+
+	delete(j.ports, port)
+}
+
+// done removes the ports of a join, which have joined the group.
+func (j *joins) done(done join) {
+	defer j.updateCount()
+
+	g := j.groups[done.group]
+
+	for _, p := range done.ports {
+		delete(g.ports, p.name)
+
+		j.ports[p.name] = slices.DeleteFunc(j.ports[p.name], func(group string) bool { return group == done.group })
+		if len(j.ports[p.name]) == 0 {
+			delete(j.ports, p.name)
+		}
+	}
+
+	if len(g.ports) == 0 {
+		delete(j.groups, done.group)
+	}
+}
+
+// reset removes all groups.
+func (j *joins) reset() {
+	j.groups, j.ports = nil, nil
+	j.updateCount()
+}
+
+func (j *joins) updateCount() { j.count.Store(int64(len(j.groups))) }
+
+// take returns the joins of up to so many groups and ports, at least one join if any is left. The
+// namespaces take turns, so that a namespace with few groups and ports does not wait for one with many.
+func (j *joins) take(groups, ports int) []join {
+	of := map[string][]string{} // groups by namespace
+
+	for name, g := range j.groups {
+		for _, namespace := range g.namespaces {
+			of[namespace] = append(of[namespace], name)
+		}
+	}
+
+	turns := slices.Sorted(maps.Keys(of))
+	for _, namespace := range turns {
+		slices.Sort(of[namespace])
+	}
+
+	// Begin with the namespace after the last one.
+	next, found := slices.BinarySearch(turns, j.last)
+	if found {
+		next++
+	}
+
+	var out []join
+
+	taken := map[string]bool{}
+
+	for len(out) < groups && ports > 0 && len(turns) > 0 {
+		next %= len(turns)
+		namespace := turns[next]
+
+		names := of[namespace]
+		for len(names) > 0 && taken[names[0]] {
+			names = names[1:]
+		}
+
+		if len(names) == 0 {
+			turns = slices.Delete(turns, next, next+1)
+			continue
+		}
+
+		taken[names[0]] = true
+		out = append(out, join{names[0], j.groups[names[0]].first(portsPerTurn)})
+		ports -= len(out[len(out)-1].ports)
+		of[namespace] = names[1:]
+		j.last = namespace
+		next++
+	}
+
+	return out
+}
+
+// first returns up to n ports that have waited longest.
+func (g *joinedGroup) first(n int) []joiningPort {
+	ports := slices.SortedFunc(maps.Values(g.ports), func(a, b joiningPort) int {
+		return cmp.Compare(a.serial, b.serial)
+	})
+
+	return ports[:min(n, len(ports))]
+}
+
+// Joining returns the number of port groups that ports must still join.
+func (d *DB) Joining() int { return int(d.joins.count.Load()) }
+
+// Join adds ports to some of the port groups that they must still join, in one transaction of about so
+// many groups and ports. The namespaces of the policies take turns. If the database refuses the
+// transaction, it returns the owners of these ports, which must be committed again.
+func (d *DB) Join(ctx context.Context, groups, ports int) ([]plan.Key, error) {
+	conn, err := d.client()
+	if err != nil {
+		return nil, err
+	}
+
+	d.committing.Lock()
+	defer d.committing.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+
+	b := newBatch(conn, &d.members, nil)
+	if b.cache == nil {
+		return nil, ErrNotConnected
+	}
+
+	joins := d.joins.take(groups, ports)
+	if ops := b.joinOps(joins); len(ops) > 0 {
+		err = d.transact(ctx, conn, ops)
+	}
+
+	var refused *refusedError
+
+	isRefused := errors.As(err, &refused)
+	if err != nil && !isRefused {
+		return nil, err
+	}
+
+	var owners []plan.Key
+
+	for _, join := range joins {
+		d.joins.done(join)
+
+		for _, p := range join.ports {
+			owners = append(owners, p.owner)
+		}
+	}
+
+	if !isRefused {
+		return nil, nil
+	}
+
+	slices.SortFunc(owners, plan.Key.Compare)
+
+	return slices.Compact(owners), err
+}
+
+// joinOps returns the operations of the joins. A group or port that does not exist was removed by a
+// commit, and is left out.
+func (b *batch) joinOps(joins []join) []ovsdb.Operation {
+	additions := map[addition][]string{}
+
+	for _, join := range joins {
+		group := b.uuidNamed(ref{nbmodel.PortGroupTable, join.group})
+		if group == "" {
+			continue
+		}
+
+		to := addition{nbmodel.PortGroupTable, group, "ports"}
+
+		for _, p := range join.ports {
+			if uuid := b.uuidNamed(ref{nbmodel.LogicalSwitchPortTable, p.name}); uuid != "" {
+				additions[to] = append(additions[to], uuid)
+			}
+		}
+	}
+
+	return additionOps(additions)
+}
