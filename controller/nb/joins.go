@@ -1,7 +1,6 @@
 package nb
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -67,91 +66,134 @@ const portsPerTurn = 64
 // joins has the ports that must still join groups. Its methods are called with DB.committing held.
 type joins struct {
 	groups map[string]*joinedGroup // by name
-	ports  map[string][]string     // names of groups, by name of the port
-	serial int                     // of the last port that was added to a group
+	ports  map[string]*joiningPort // by name
 	last   string                  // the namespace of the last group that take has returned
 	count  atomic.Int64            // of groups; may be read at any time
 }
 
-// joinedGroup has the ports that must join a group.
+// joinedGroup has the ports that must join a group. There may be millions of pairs of a port and a
+// group, so both refer to each other by pointers and names only.
 type joinedGroup struct {
 	namespaces []string // of the policies that use the group
-	ports      map[string]joiningPort
+	ports      map[*joiningPort]struct{}
+	order      []*joiningPort // those that have waited longest first; others than in ports are ignored
 }
 
-// joiningPort is a port that must join a group.
+// joiningPort is a port that must join groups.
 type joiningPort struct {
 	name   string
 	owner  plan.Key
-	serial int // the order in which ports join a group
+	groups map[string]struct{} // names
 }
 
 // join is one turn: ports that join a group.
 type join struct {
 	group string
-	ports []joiningPort
+	ports []*joiningPort
 }
 
-// set replaces the groups that a port must join.
+// set replaces the groups that a port must join. In a group for which it waits already, it keeps its
+// place.
 func (j *joins) set(l laterJoins) {
-	j.remove(l.port)
 	defer j.updateCount()
 
-	if len(l.groups) == 0 {
-		return
+	p := j.ports[l.port]
+	if p == nil {
+		if len(l.groups) == 0 {
+			return
+		}
+
+		if j.groups == nil {
+			j.groups, j.ports = map[string]*joinedGroup{}, map[string]*joiningPort{}
+		}
+
+		p = &joiningPort{name: l.port, groups: map[string]struct{}{}}
+		j.ports[l.port] = p
 	}
 
-	if j.groups == nil {
-		j.groups, j.ports = map[string]*joinedGroup{}, map[string][]string{}
+	p.owner = l.key
+
+	for name := range p.groups {
+		if _, still := l.groups[name]; !still {
+			j.removeFrom(name, p)
+		}
 	}
 
 	for name, namespaces := range l.groups {
 		g := j.groups[name]
 		if g == nil {
-			g = &joinedGroup{ports: map[string]joiningPort{}}
+			g = &joinedGroup{ports: map[*joiningPort]struct{}{}}
 			j.groups[name] = g
 		}
 
-		j.serial++
-		g.namespaces, g.ports[l.port] = namespaces, joiningPort{l.port, l.key, j.serial}
-		j.ports[l.port] = append(j.ports[l.port], name)
-	}
-}
+		g.namespaces = namespaces
 
-// remove removes a port from all groups that it must join.
-func (j *joins) remove(port string) {
-	defer j.updateCount()
-
-	for _, name := range j.ports[port] {
-		if g := j.groups[name]; g != nil {
-			delete(g.ports, port)
-
-			if len(g.ports) == 0 {
-				delete(j.groups, name)
-			}
+		if _, waits := p.groups[name]; !waits {
+			p.groups[name] = struct{}{}
+			g.add(p)
 		}
 	}
 
-	delete(j.ports, port)
+	if len(p.groups) == 0 {
+		delete(j.ports, p.name)
+	}
+}
+
+// add adds a port that does not wait for the group.
+func (g *joinedGroup) add(p *joiningPort) {
+	// Forget ports that were removed, so that a port which comes and goes does not make order longer.
+	if len(g.order) > 2*len(g.ports)+portsPerTurn {
+		g.order = g.first(len(g.ports))
+	}
+
+	g.ports[p] = struct{}{}
+	g.order = append(g.order, p)
+}
+
+// first returns up to n ports that have waited longest.
+func (g *joinedGroup) first(n int) []*joiningPort {
+	var out []*joiningPort
+
+	seen := map[*joiningPort]bool{} // a port may have been removed and added again
+
+	for _, p := range g.order {
+		if len(out) == n {
+			break
+		}
+
+		if _, waits := g.ports[p]; waits && !seen[p] {
+			seen[p], out = true, append(out, p)
+		}
+	}
+
+	return out
+}
+
+// remove removes a port, which joins no groups any more.
+func (j *joins) remove(port string) { j.set(laterJoins{port: port}) }
+
+// removeFrom removes a port from a group, which is removed after its last port.
+func (j *joins) removeFrom(group string, p *joiningPort) {
+	delete(p.groups, group)
+
+	g := j.groups[group]
+	delete(g.ports, p)
+
+	if len(g.ports) == 0 {
+		delete(j.groups, group)
+	}
 }
 
 // done removes the ports of a join, which have joined the group.
 func (j *joins) done(done join) {
 	defer j.updateCount()
 
-	g := j.groups[done.group]
-
 	for _, p := range done.ports {
-		delete(g.ports, p.name)
+		j.removeFrom(done.group, p)
 
-		j.ports[p.name] = slices.DeleteFunc(j.ports[p.name], func(group string) bool { return group == done.group })
-		if len(j.ports[p.name]) == 0 {
+		if len(p.groups) == 0 {
 			delete(j.ports, p.name)
 		}
-	}
-
-	if len(g.ports) == 0 {
-		delete(j.groups, done.group)
 	}
 }
 
@@ -212,15 +254,6 @@ func (j *joins) take(groups, ports int) []join {
 	}
 
 	return out
-}
-
-// first returns up to n ports that have waited longest.
-func (g *joinedGroup) first(n int) []joiningPort {
-	ports := slices.SortedFunc(maps.Values(g.ports), func(a, b joiningPort) int {
-		return cmp.Compare(a.serial, b.serial)
-	})
-
-	return ports[:min(n, len(ports))]
 }
 
 // Joining returns the number of port groups that ports must still join.

@@ -64,3 +64,44 @@ func TestJoins_take_ports(t *testing.T) {
 		t.Errorf("took %q, want %q", got, want)
 	}
 }
+
+// TestJoins_set checks that a port keeps its place in a group while it waits, and that one which comes and
+// goes has a place behind the others and does not make the group larger.
+func TestJoins_set(t *testing.T) {
+	var j joins
+
+	only := plan.Access{"g": {"a"}}
+	order := func() string {
+		var names []string
+		for _, p := range j.groups["g"].first(10) {
+			names = append(names, p.name)
+		}
+
+		return strings.Join(names, " ")
+	}
+
+	for _, port := range []string{"p", "q", "p", "r"} {
+		j.set(laterJoins{port: port, groups: only})
+	}
+
+	if got := order(); got != "p q r" {
+		t.Errorf("order %q, want p q r", got)
+	}
+
+	for range 1000 {
+		j.remove("q")
+		j.set(laterJoins{port: "q", groups: plan.Access{"g": {"a"}, "h": {"a"}}})
+	}
+
+	if got := order(); got != "p r q" || len(j.groups["g"].order) > 4*portsPerTurn {
+		t.Errorf("order %q, of %d, want p r q", got, len(j.groups["g"].order))
+	}
+
+	for _, port := range []string{"p", "q", "r"} {
+		j.remove(port)
+	}
+
+	if len(j.groups)+len(j.ports) > 0 || j.count.Load() != 0 {
+		t.Errorf("left: %v, %v", j.groups, j.ports)
+	}
+}

@@ -204,7 +204,34 @@ func (a *siege) harmless(ctx context.Context, long time.Duration) error {
 
 	end()
 
-	return errors.Join(err, <-stopped, removeObjects(ctx, a.tenants))
+	return errors.Join(err, <-stopped, a.areHarmless(ctx), removeObjects(ctx, a.tenants))
+}
+
+// areHarmless returns an error if the tenants have not created ConfigMaps, or have created a Service.
+func (a *siege) areHarmless(ctx context.Context) error {
+	var maps, services int
+
+	for _, t := range a.tenants {
+		for _, namespace := range t.namespaces {
+			m, err := t.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+
+			s, err := t.client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+
+			maps, services = maps+len(m.Items), services+len(s.Items)
+		}
+	}
+
+	if maps == 0 || services > 0 {
+		return fmt.Errorf("the calls for ConfigMaps have made %d ConfigMaps and %d Services", maps, services)
+	}
+
+	return nil
 }
 
 // start starts pods of the victim, and records them as those of a phase.
