@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -13,6 +15,7 @@ import (
 type allocationWrites struct {
 	term     *term
 	finished func() // called after each batch, by its goroutine
+	slots    *semaphore.Weighted
 
 	running sync.WaitGroup
 	mu      sync.Mutex // guards written
@@ -33,7 +36,7 @@ func (a *allocationWrites) start(ctx context.Context, patches map[plan.Key]*patc
 	}
 
 	a.running.Go(func() {
-		errs := a.term.patchAll(ctx, patches)
+		errs := a.term.patchAll(ctx, patches, a.slots)
 
 		a.mu.Lock()
 

@@ -75,7 +75,7 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, previous map[str
 	clear(previous)
 	maps.Copy(previous, current)
 
-	errs := t.patchAll(ctx, patches) // the next check retries those that fail
+	errs := t.patchAll(ctx, patches, newSlots()) // the next check retries those that fail
 
 	return errors.Join(slices.Collect(maps.Values(errs))...)
 }

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	maxParallelPatches = 8 // requests at the same time
+	maxParallelPatches = 8 // requests at the same time, see newSlots
 	maxPatchAttempts   = 3 // for an object that other clients change all the time
 )
 
@@ -75,9 +75,16 @@ func (p *patch) conditionBody() []byte {
 	return b
 }
 
-// patchAll writes the patches and returns the errors. A deleted object is not an error: the watch
-// reports it.
-func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[plan.Key]error {
+// newSlots returns slots for patches that are written at the same time.
+func newSlots() *semaphore.Weighted { return semaphore.NewWeighted(maxParallelPatches) }
+
+// patchAll writes the patches and returns the errors. Each waits for one of the slots. A deleted object
+// is not an error: the watch reports it.
+func (t *term) patchAll(
+	ctx context.Context,
+	patches map[plan.Key]*patch,
+	slots *semaphore.Weighted,
+) map[plan.Key]error {
 	errs := map[plan.Key]error{}
 	if len(patches) == 0 {
 		return errs
@@ -99,7 +106,13 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 
 	for k, p := range patches {
 		group.Go(func() {
-			err := t.patch(ctx, k, p)
+			err := slots.Acquire(ctx, 1)
+			if err == nil {
+				err = t.patch(ctx, k, p)
+
+				slots.Release(1)
+			}
+
 			if err != nil && !apierrors.IsNotFound(err) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -119,12 +132,6 @@ func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[pl
 // server is an apiError, except that a deleted object is its NotFound error.
 func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 	version := p.object.ResourceVersion
-
-	slots := t.loop.patcher.slots
-	if err := slots.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer slots.Release(1)
 
 	for range maxPatchAttempts {
 		if err := t.Hold(ctx); err != nil {
@@ -160,7 +167,6 @@ func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 type patcher struct {
 	read  func(context.Context, plan.Key) (metav1.Object, error)
 	write func(ctx context.Context, k plan.Key, p *patch, version string) error
-	slots *semaphore.Weighted // maxParallelPatches
 }
 
 func newPatcher(client rest.Interface) patcher {
@@ -170,7 +176,6 @@ func newPatcher(client rest.Interface) patcher {
 	}
 
 	return patcher{
-		slots: semaphore.NewWeighted(maxParallelPatches),
 		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) {
 			return byKind[k.Kind].read(ctx, k)
 		},

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
@@ -133,7 +132,7 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 	cfg := propertyConfig()
 	r.loop = New(Options{DB: db, Plan: cfg, Log: p.log, Subnets: []ipam.Subnet{{Prefix: cfg.ClusterCIDRs[0], HostLen: 27}, {Prefix: cfg.ClusterCIDRs[1], HostLen: 64}}})
 	r.loop.cluster.Stores = r.cluster.Stores
-	r.loop.source = source{resources: r.resources(), patcher: patcher{read: p.api.read, write: p.api.patch, slots: semaphore.NewWeighted(maxParallelPatches)}}
+	r.loop.source = source{resources: r.resources(), patcher: patcher{read: p.api.read, write: p.api.patch}}
 	r.loop.status.set(func(s *status) { s.watching = true })
 	r.loop.events = p.events
 	r.changed = r.loop.changed

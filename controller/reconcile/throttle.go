@@ -70,8 +70,7 @@ func (t *throttle) wait(k plan.Key) time.Duration {
 }
 
 // isLimited reports whether the owner is a Service of a namespace whose bucket is not full. Such
-// owners are reconciled one after another, after the others of their batch, because each of them
-// may empty the bucket.
+// owners are reconciled one after another (worker.slow), because each of them may empty the bucket.
 func (t *throttle) isLimited(k plan.Key) bool {
 	return k.Kind == plan.KindService && !t.buckets.isFull(k.Namespace)
 }

@@ -65,13 +65,13 @@ func newWorker(
 		pending:   map[plan.Key]struct{}{},
 		heavy:     heavyKeys{},
 		throttle:  newThrottle(),
-		writes:    &allocationWrites{term: t, finished: func() { q.Add(wakeKey()) }},
+		writes:    &allocationWrites{term: t, finished: func() { q.Add(wakeKey()) }, slots: newSlots()},
 	}
 }
 
 // run reconciles keys until the queue is shut down or the term is over. In each round, it reconciles a
-// batch of keys together, and then slow keys one after another. So a new key waits for one batch and
-// one slow key at most, if no slow key takes longer than slowFor.
+// batch of keys together, and then slow keys one after another. So a new key waits for one batch, and
+// for slow keys as long as slowFor and the last of them take.
 func (w *worker) run(ctx context.Context) error {
 	defer w.writes.wait()
 
@@ -390,7 +390,7 @@ func (w *worker) commit(ctx context.Context, b batch) {
 		_, planned := b.rows[k]
 		return !planned || errs[k] != nil
 	})
-	maps.Copy(errs, w.term.patchAll(ctx, b.later))
+	maps.Copy(errs, w.term.patchAll(ctx, b.later, newSlots())) // does not wait behind allocations
 
 	for k, rows := range b.rows {
 		var pending *nb.GroupPendingError
