@@ -73,7 +73,7 @@ func testPodTunnels(t *testing.T, c *Cluster) {
 func (c *Cluster) dropsTunnelReplies(t *testing.T) {
 	t.Helper()
 	bothFamilies(t, func(t *testing.T, v6 bool) {
-		to := port(c.node(1)(v6), nodePort).String()
+		to := port(c.gateway(1)(v6), nodePort).String()
 		askFrom := func(source int) error {
 			_, err := c.Exec(t.Context(), "ext", c.traffic("udp", to, "-sport", fmt.Sprint(source), "-timeout", "2s")...)
 			return err
