@@ -71,7 +71,9 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 		errs = append(errs, o.RemoveBridge(ctx, s.Bridge))
 	}
 
-	return errors.Join(append(errs, releasePorts(s.RunDir), removeRunFiles(s.RunDir))...)
+	errs = append(errs, releasePorts(s.RunDir), releaseIdleConnections(s.RunDir), removeRunFiles(s.RunDir))
+
+	return errors.Join(errs...)
 }
 
 // bothFamilies stands for a node with addresses of both families.

@@ -73,6 +73,8 @@ func (s Settings) NoShortcuts() string {
 //     assumes one.
 //   - A change of OVN's flows increments the epoch, a number that all valid shortcuts carry. Every
 //     shortcut is then void, and connections pass OVS again until they get a new one.
+//   - Idle connections must stay in conntrack (idle.go). While the manager cannot set its timeouts, no
+//     pod has shortcuts.
 //   - A pod with a bandwidth limit has no shortcuts. With one, packets to the pod would skip the
 //     queue of an ingress limit, which is at the host's end. An egress limit would not matter,
 //     because its queue is in the pod. But link.PodDevice does not distinguish the two.
@@ -280,9 +282,14 @@ func (m *ShortcutManager) forgetShortcuts() {
 	}
 }
 
-// Run follows OVN's flows and the bridges' observers until ctx ends.
+// Run follows OVN's flows and the bridges' observers, and keeps the timeouts of conntrack, until ctx
+// ends.
 func (m *ShortcutManager) Run(ctx context.Context) error {
 	if m.s.NoShortcuts() != "" {
+		if err := releaseIdleConnections(m.s.RunDir); err != nil {
+			m.log.Warn("timeout of conntrack is not restored", "error", err)
+		}
+
 		return nil
 	}
 
@@ -298,6 +305,7 @@ func (m *ShortcutManager) Run(ctx context.Context) error {
 	group.Go(func() error { return watch.Run(ctx) })
 	group.Go(func() error { return m.followFlows(ctx, changed) })
 	group.Go(func() error { return m.watchSettings(ctx) })
+	group.Go(func() error { return m.keepTimeouts(ctx) })
 
 	return group.Wait()
 }

@@ -162,7 +162,7 @@ func undoTakeover(ctx context.Context, record takeoverRecord, s Settings, o *ovs
 		errs = append(errs, d.Restore())
 	}
 
-	errs = append(errs, releasePorts(s.RunDir))
+	errs = append(errs, releasePorts(s.RunDir), releaseIdleConnections(s.RunDir))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("restore node: %w", err) // the record stays for the next attempt
 	}
