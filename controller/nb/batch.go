@@ -230,7 +230,7 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 		ops = append(ops, b.deleteRootOps(s, changed)...)
 	}
 
-	return ops
+	return append(ops, b.placeholderOps(ops)...)
 }
 
 // recordOps returns the operations for the planned rows: inserts and updates, then additions to

@@ -47,13 +47,14 @@ func (h changeHandler) handleDelete(table string, row model.Model) {
 }
 
 // notifyRemoved notifies the owners of rows to which only the old version of their parent referred.
-// A row that was deleted as well has its own event. A nil now means that the parent was deleted.
+// A row that was deleted as well has its own event. A nil now means that the parent was deleted. Owners
+// of placeholders are not notified, because no plan has their groups.
 func (h changeHandler) notifyRemoved(table string, old, now model.Model) {
 	for _, c := range children[table] {
 		removed, _ := differing(references(old, c.column), references(now, c.column))
 		for _, uuid := range removed {
 			if rows := h.cache.Table(c.table); rows != nil && rows.HasRow(uuid) {
-				if row := rows.Row(uuid); row != nil {
+				if row := rows.Row(uuid); row != nil && !isPlaceholder(c.table, nameOf(row)) {
 					h.notify(c.table, row)
 				}
 			}

@@ -52,7 +52,7 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 // the parent is part of the row's ID, so a row never changes its parent.
 func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
 	paths := tables[r.table].parents
-	if r.old == nil || len(paths) < 2 {
+	if r.old == nil || len(paths) < 2 || isPlaceholder(r.table, r.name) { // no plan has the groups of placeholders
 		return nil
 	}
 
@@ -79,11 +79,11 @@ func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operatio
 	return ops
 }
 
-// removal returns the operation that removes a row from a column of its parent.
-func removal(table, parent, column, uuid string) ovsdb.Operation {
+// removal returns the operation that removes rows from a column of their parent.
+func removal(table, parent, column string, uuids ...string) ovsdb.Operation {
 	return ovsdb.Operation{
 		Op: ovsdb.OperationMutate, Table: table, Where: whereUUID(parent),
-		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, uuidSet(uuid))},
+		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, uuidSet(uuids...))},
 	}
 }
 

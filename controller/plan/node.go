@@ -233,7 +233,8 @@ func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// switchRows returns the node's switch, and the two ports that connect it to the cluster router.
+// switchRows returns the node's switch, its placeholder, and the two ports that connect it to the
+// cluster router.
 func (n node) switchRows() []Row {
 	otherConfig := map[string]string{}
 	if p, ok := firstOfFamily(n.subnets, true); ok {
@@ -269,8 +270,20 @@ func (n node) switchRows() []Row {
 			MAC: annotation.DerivedMAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
 		},
 		peer,
+		LogicalSwitchPort{Switch: nodeSwitch(n.name), Name: PlaceholderPort(nodeSwitch(n.name))},
 	}
 }
+
+// placeholderPrefix begins the names of placeholders. The names of pods' ports have no colon.
+const placeholderPrefix = "placeholder:"
+
+// PlaceholderPort returns the name of the placeholder of a node's switch. It is a port without
+// addresses, which nothing is connected to. When the last pod of the node leaves a port group, the
+// placeholder joins the group (docs/decisions/0071-placeholders.md).
+func PlaceholderPort(nodeSwitch string) string { return placeholderPrefix + nodeSwitch }
+
+// IsPlaceholder reports whether a port of this name is a placeholder.
+func IsPlaceholder(port string) bool { return strings.HasPrefix(port, placeholderPrefix) }
 
 // nodeACL allows connections that the node's pods always accept: those from their own node by its
 // management port, including kubelet's probes, and those that a pod makes to itself by a Service.

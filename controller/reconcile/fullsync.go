@@ -23,6 +23,7 @@ func (w *worker) beginFullSync() error {
 		w.log.Warn("row in northbound database has an owner of no known kind", "owner", owner)
 	}
 
+	w.tidies = w.synced == generation
 	w.syncing = generation
 	clear(w.pending)
 

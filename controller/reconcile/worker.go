@@ -42,6 +42,7 @@ type worker struct {
 	slow       []plan.Key // heavy or limited keys that were taken, and are reconciled one after another
 	writes     *allocationWrites
 	joined     time.Time // the last call of nb.DB.Join
+	tidies     bool      // a full sync is running that is not the first of its connection: see removePlaceholders
 
 	// A full sync belongs to a connection to the database, given as nb.DB.Generation; 0 is none.
 	backlog []plan.Key            // its keys that are enqueued when the queue is empty
@@ -87,7 +88,7 @@ func (w *worker) run(ctx context.Context) error {
 		w.finishAllocations() // in each round, because many keys may be before wakeKey in the queue
 		w.write(ctx, w.takeBatch(first, size))
 
-		if !w.reconcileSlow(ctx) || !w.join(ctx) {
+		if !w.reconcileSlow(ctx) || !w.join(ctx) || !w.removePlaceholders(ctx) {
 			return nil
 		}
 

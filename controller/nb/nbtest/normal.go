@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 // Normal returns the database's contents as sorted lines, which are the same for equivalent
@@ -19,12 +21,15 @@ import (
 // The first form is one line for each row, and the second one for each element of a column. ROW has
 // no UUID: it is the external_ids and name of an owned row, the name of another row, or else a hash
 // of its contents. References are such names, too. The row of the leader's term is left out,
-// because it identifies the writer.
+// because it identifies the writer. Placeholders in port groups are left out, because they depend on
+// the pods that were there before.
 func (s *Server) Normal() []string {
 	s.t.Helper()
 
-	return slices.DeleteFunc(s.normal("OVN_Northbound"),
-		func(line string) bool { return strings.Contains(line, termOwner) })
+	return slices.DeleteFunc(s.normal("OVN_Northbound"), func(line string) bool {
+		isPlaceholder := strings.HasPrefix(line, "Port_Group(") && strings.Contains(line, plan.PlaceholderPort(""))
+		return strings.Contains(line, termOwner) || isPlaceholder
+	})
 }
 
 // normal returns the contents of a database in the format of Normal.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -133,13 +134,20 @@ func (o *OVN) ClearStats() {
 }
 
 // Recomputes returns how often northd computed its logical model since ClearStats, completely or in
-// part. northd lists its counters by the node of its incremental engine:
+// part.
+func (o *OVN) Recomputes() int { return o.engineCount("northd", "recompute", "compute") }
+
+// FullFlowComputations returns how often northd computed all logical flows since ClearStats.
+func (o *OVN) FullFlowComputations() int { return o.engineCount("lflow", "recompute") }
+
+// engineCount returns the sum of counters of a node of northd's incremental engine. northd lists them
+// like this:
 //
 //	Node: northd
 //	- recompute:            2
 //	- compute:              0
 //	- cancel:               0
-func (o *OVN) Recomputes() int {
+func (o *OVN) engineCount(engineNode string, counters ...string) int {
 	o.t.Helper()
 
 	node, sum := "", 0
@@ -152,9 +160,7 @@ func (o *OVN) Recomputes() int {
 		}
 
 		f := strings.Fields(line)
-		isCounter := len(f) >= 3 && f[0] == "-" && (f[1] == "recompute:" || f[1] == "compute:")
-
-		if node != "northd" || !isCounter {
+		if node != engineNode || len(f) < 3 || f[0] != "-" || !slices.Contains(counters, strings.TrimSuffix(f[1], ":")) {
 			continue
 		}
 
