@@ -32,7 +32,7 @@ import (
 type Allowance struct {
 	Left float64 // units; Commit spends them, and may leave a negative number
 	// Relabelled has the pods whose changes of port groups count. Other pods join
-	// most of their port groups by DB.Join.
+	// most of their port groups by DB.CommitAndJoin.
 	Relabelled map[plan.Key]struct{}
 	// Share returns the part of its units that a VIP of an owner counts, from 0 to 1; nil stands for
 	// 1. A node port is one frontend with a VIP for each node.

@@ -30,7 +30,7 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 // CommitWithin is Commit that changes no more load balancers and port groups than the allowances of
 // their owners permit. It spends the allowances, and records in them what it has left out. Owners
 // may share an allowance. Owners without one are not limited. If allowed is not nil, ports join only
-// some port groups at once, and the others by Join.
+// some port groups at once, and the others by CommitAndJoin.
 func (d *DB) CommitWithin(
 	ctx context.Context,
 	want map[plan.Key][]plan.Row,
@@ -54,22 +54,24 @@ func (d *DB) CommitWithin(
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 
-	d.commit(ctx, conn, keys, want, allowed, errs)
+	d.commit(ctx, conn, keys, want, allowed, nil, errs)
 
 	return errs
 }
 
 // commit commits some of the keys in one transaction, and adds their errors to errs. If the
-// database refuses the transaction, commit calls itself with each half of the keys. The caller
-// holds committing.
+// database refuses the transaction, commit calls itself with each half of the keys. It reports whether
+// the ports of the joins have joined their groups, which it tries only in the first transaction. The
+// caller holds committing.
 func (d *DB) commit(
 	ctx context.Context,
 	conn client.Client,
 	keys []plan.Key,
 	want map[plan.Key][]plan.Row,
 	allowed map[plan.Key]*Allowance,
+	joins []join,
 	errs map[plan.Key]error,
-) {
+) (joined bool) {
 	b := newBatch(conn, &d.members, allowed)
 	allowances := copyAllowances(allowed, keys)
 
@@ -84,12 +86,18 @@ func (d *DB) commit(
 		planned = append(planned, k)
 	}
 
+	if b.cache == nil {
+		return false // the keys have their errors
+	}
+
 	ops := b.operations(errs)
 	planned = slices.DeleteFunc(planned, func(k plan.Key) bool { return errs[k] != nil })
 
+	ops = append(ops, b.joinOps(joins)...)
+
 	if len(ops) == 0 {
 		b.finish(&d.joins, errs)
-		return
+		return true
 	}
 
 	if d.changed != nil {
@@ -99,7 +107,7 @@ func (d *DB) commit(
 	err := d.transact(ctx, conn, ops)
 	if err == nil {
 		b.finish(&d.joins, errs)
-		return
+		return true
 	}
 
 	d.echoes.forget(b.writes)
@@ -114,12 +122,14 @@ func (d *DB) commit(
 			errs[k] = err
 		}
 
-		return
+		return false
 	}
 
 	half := len(planned) / 2
-	d.commit(ctx, conn, planned[:half], want, allowed, errs)
-	d.commit(ctx, conn, planned[half:], want, allowed, errs)
+	d.commit(ctx, conn, planned[:half], want, allowed, nil, errs)
+	d.commit(ctx, conn, planned[half:], want, allowed, nil, errs)
+
+	return false
 }
 
 // refusedError means that the database rejected a transaction, as opposed to a missing reply.

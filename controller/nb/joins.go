@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -15,7 +16,7 @@ import (
 
 // OVN needs 1 to 3 ms for each port group that gets a port, and northd computes all logical flows again
 // if the group had no port on that switch. Policies of any namespace may put a pod into thousands of
-// groups. So a commit with allowances leaves out most groups that only allow traffic. Join adds the
+// groups. So a commit with allowances leaves out most groups that only allow traffic. CommitAndJoin adds the
 // ports to some of these groups at a time, all ports of a group together
 // (docs/decisions/0069-joining-groups.md).
 
@@ -39,7 +40,7 @@ func (l *laterJoins) add(r *record, p membership) {
 	l.groups[p.parent.name] = r.access[p.parent.name]
 }
 
-// joinsLater reports whether a port joins a group by Join, and not now. All ports join groups that
+// joinsLater reports whether a port joins a group by CommitAndJoin, and not now. All ports join groups that
 // isolate them at once. New ports also join ownGroupsAtOnce groups of their own namespace, and pods with
 // other labels have an allowance for such groups (holdsMembership).
 func (b *batch) joinsLater(r *record, p membership) bool {
@@ -259,13 +260,27 @@ func (j *joins) take(groups, ports int) []join {
 // Joining returns the number of port groups that ports must still join.
 func (d *DB) Joining() int { return int(d.joins.count.Load()) }
 
-// Join adds ports to some of the port groups that they must still join, in one transaction of about so
-// many groups and ports. The namespaces of the policies take turns. If the database refuses the
-// transaction, it returns the owners of these ports, which must be committed again.
-func (d *DB) Join(ctx context.Context, groups, ports int) ([]plan.Key, error) {
+// CommitAndJoin is Commit that also adds ports to some of the port groups that they must still join, in
+// the same transaction, with about so many groups and ports. The namespaces of the policies take turns.
+// The keys must not be those of pods.
+//
+// If ports could not join, it returns why, separately from the errors of the keys. If the database has
+// refused that, it also returns the owners of these ports, which must be committed again.
+func (d *DB) CommitAndJoin(
+	ctx context.Context,
+	want map[plan.Key][]plan.Row,
+	groups, ports int,
+) (errs map[plan.Key]error, again []plan.Key, err error) {
+	errs = map[plan.Key]error{}
+	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
+
 	conn, err := d.client()
 	if err != nil {
-		return nil, err
+		for _, k := range keys {
+			errs[k] = err
+		}
+
+		return errs, nil, err
 	}
 
 	d.committing.Lock()
@@ -274,12 +289,29 @@ func (d *DB) Join(ctx context.Context, groups, ports int) ([]plan.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 
+	joins := d.joins.take(groups, ports)
+
+	if !d.commit(ctx, conn, keys, want, nil, joins, errs) {
+		again, err = d.join(ctx, conn, joins)
+		return errs, again, err
+	}
+
+	for _, join := range joins {
+		d.joins.done(join)
+	}
+
+	return errs, nil, nil
+}
+
+// join adds ports to port groups in a transaction of their own. If the database refuses it, join returns
+// the owners of the ports.
+func (d *DB) join(ctx context.Context, conn client.Client, joins []join) ([]plan.Key, error) {
 	b := newBatch(conn, &d.members, nil)
 	if b.cache == nil {
 		return nil, ErrNotConnected
 	}
 
-	joins := d.joins.take(groups, ports)
+	var err error
 	if ops := b.joinOps(joins); len(ops) > 0 {
 		err = d.transact(ctx, conn, ops)
 	}

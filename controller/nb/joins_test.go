@@ -33,8 +33,8 @@ func (w groupWorld) commitLimited(pod string, rows []plan.Row) {
 	}
 }
 
-// TestJoin checks which port groups a pod joins at once, and that it joins the others by Join, and only
-// if it still needs them.
+// TestJoin checks which port groups a pod joins at once, and that it joins the others by
+// CommitAndJoin, and only if it still needs them.
 func TestJoin(t *testing.T) {
 	w := newGroupWorld(t)
 	expect := func(name, pod, groups string, left int) {
@@ -47,8 +47,8 @@ func TestJoin(t *testing.T) {
 	join := func(n int) {
 		t.Helper()
 
-		if again, err := w.db.Join(t.Context(), n, 1000); err != nil || len(again) > 0 {
-			t.Fatalf("Join: %v, %v", again, err)
+		if errs, again, err := w.db.CommitAndJoin(t.Context(), nil, n, 1000); err != nil || len(errs)+len(again) > 0 {
+			t.Fatalf("CommitAndJoin: %v, %v, %v", errs, again, err)
 		}
 	}
 
@@ -101,11 +101,11 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := w.db.Join(t.Context(), 10, 1000); !errors.Is(err, nb.ErrFenced) {
-		t.Errorf("Join after another leader has begun: %v", err)
+	if _, _, err := w.db.CommitAndJoin(t.Context(), nil, 10, 1000); !errors.Is(err, nb.ErrFenced) {
+		t.Errorf("CommitAndJoin after another leader has begun: %v", err)
 	}
 
-	expect("another leader has begun", "r", "deny", w.db.Joining())
+	expect("another leader has begun", "r", "deny", 2)
 }
 
 // TestJoin_ownGroups checks that a new pod joins 16 groups of its own namespace at once.
@@ -128,4 +128,45 @@ func TestJoin_ownGroups(t *testing.T) {
 	if got := len(strings.Fields(w.groups("p"))); got != 1+16 || w.db.Joining() != 4 {
 		t.Errorf("the pod is in %d groups, and %d are left to join, want 17 and 4", got, w.db.Joining())
 	}
+}
+
+// TestCommitAndJoin checks that rows and joins are one transaction. If the database refuses it, the rows
+// and the joins that are not the cause are written.
+func TestCommitAndJoin(t *testing.T) {
+	w := newGroupWorld(t)
+	w.s.Nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "ns_taken")
+
+	policy := func(name string) plan.Key { return plan.PolicyKey("ns", name) }
+	group := func(name string) []plan.Row { return []plan.Row{plan.PortGroup{Name: name}} }
+
+	w.commitLimited("p", w.foreign("p", "a:x b:y"))
+
+	before := w.db.Stats().Transactions
+
+	errs, again, err := w.db.CommitAndJoin(t.Context(), map[plan.Key][]plan.Row{policy("e"): group("e")}, 10, 1000)
+	if n := w.db.Stats().Transactions - before; n != 1 || err != nil || len(errs)+len(again) > 0 {
+		t.Errorf("%d transactions, %v, %v, %v, want 1 and no error", n, errs, again, err)
+	}
+
+	if got := w.groups("p"); got != "a b deny" || w.db.Joining() != 0 || !w.hasGroup("e") {
+		t.Errorf("the pod is in groups %q, %d are left, and group e exists: %t", got, w.db.Joining(), w.hasGroup("e"))
+	}
+
+	// Group names are unique, so the row of another client refuses the group "theirs".
+	w.s.Nbctl("pg-add", "theirs")
+	w.commitLimited("q", w.foreign("q", "a:x b:y"))
+
+	errs, again, err = w.db.CommitAndJoin(t.Context(), map[plan.Key][]plan.Row{policy("bad"): group("theirs"), policy("f"): group("f")}, 10, 1000)
+	if err != nil || len(again) > 0 || len(errs) != 1 || errs[policy("bad")] == nil {
+		t.Errorf("with a row that is refused: %v, %v, %v, want an error of one key", errs, again, err)
+	}
+
+	if got := w.groups("q"); got != "a b deny" || w.db.Joining() != 0 || !w.hasGroup("f") {
+		t.Errorf("the pod is in groups %q, %d are left, and group f exists: %t", got, w.db.Joining(), w.hasGroup("f"))
+	}
+}
+
+// hasGroup reports whether the database has the port group.
+func (w groupWorld) hasGroup(name string) bool {
+	return w.s.Nbctl("--bare", "--columns=name", "find", "Port_Group", "name="+name) != ""
 }

@@ -131,7 +131,14 @@ func TestPlaceholder_members(t *testing.T) {
 	commit(t, db, map[plan.Key][]plan.Row{pod("b"): nil, pod("d"): nil})
 	expect("the last two leave together", "g: ns_c placeholder:n1", "g")
 
+	transactions := db.Stats().Transactions
+
 	commit(t, db, map[plan.Key][]plan.Row{n1: switchRows("n1")})
+
+	if n := db.Stats().Transactions - transactions; n != 0 {
+		t.Errorf("the node is committed again: %d transactions, want none", n)
+	}
+
 	expect("the node is committed again", "g: ns_c placeholder:n1, h: placeholder:n1", "g", "h")
 
 	commit(t, db, map[plan.Key][]plan.Row{pod("c"): nil, plan.SelectorKey("g"): nil})

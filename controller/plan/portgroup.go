@@ -66,6 +66,20 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	return rows, nil
 }
 
+// SelectorNamespace returns the first namespace, in alphabetical order, of the policies with a selector
+// that has this port group. It returns "" if there is no such policy any more.
+func (c *Cluster) SelectorNamespace(group string) string {
+	first := ""
+
+	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, group) {
+		if first == "" || p.Namespace < first {
+			first = p.Namespace
+		}
+	}
+
+	return first
+}
+
 // portGroups returns the names of the port groups of the pod's port, sorted, and those of them that
 // only allow traffic. There may be thousands of policies, so only those that may select the pod are
 // checked.

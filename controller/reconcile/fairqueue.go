@@ -28,9 +28,10 @@ func newQueue() workqueue.TypedRateLimitingInterface[plan.Key] {
 //
 // The workqueue calls the methods with its lock held. It adds no key that waits already.
 type fairQueue struct {
-	turns []*turn          // the namespaces with keys; the first is next
-	of    map[string]*turn // by namespace
-	len   int
+	namespaceOf func(plan.Key) string // nil: the key's own
+	turns       []*turn               // the namespaces with keys; the first is next
+	of          map[string]*turn      // by namespace
+	len         int
 }
 
 // turn has the keys of a namespace.
@@ -45,16 +46,21 @@ func (q *fairQueue) Touch(plan.Key) {}
 
 // Push adds a key.
 func (q *fairQueue) Push(k plan.Key) {
-	t := q.of[k.Namespace]
+	namespace := k.Namespace
+	if q.namespaceOf != nil {
+		namespace = q.namespaceOf(k)
+	}
+
+	t := q.of[namespace]
 	if t == nil {
-		t = &turn{namespace: k.Namespace}
+		t = &turn{namespace: namespace}
 		t.begin()
 
 		if q.of == nil {
 			q.of = map[string]*turn{}
 		}
 
-		q.of[k.Namespace] = t
+		q.of[namespace] = t
 		q.turns = append(q.turns, t)
 	}
 

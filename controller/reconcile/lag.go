@@ -15,10 +15,15 @@ type lag struct {
 	mu      sync.Mutex             // guards all below
 	waiting map[plan.Key]time.Time // first event of owners that are in the queue
 	taken   map[plan.Key]time.Time // first event of owners that are being reconciled, or are retried
+	held    map[plan.Key]struct{}  // owners that a pace holds (hold to release): they do not wait
 }
 
 func newLag() lag {
-	return lag{waiting: map[plan.Key]time.Time{}, taken: map[plan.Key]time.Time{}}
+	return lag{
+		waiting: map[plan.Key]time.Time{},
+		taken:   map[plan.Key]time.Time{},
+		held:    map[plan.Key]struct{}{},
+	}
 }
 
 // begin records that an event concerns the owner.
@@ -26,9 +31,40 @@ func (l *lag) begin(k plan.Key, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	if _, isHeld := l.held[k]; isHeld {
+		return
+	}
+
 	if _, ok := l.waiting[k]; !ok {
 		l.waiting[k] = now
 	}
+}
+
+// hold records that a pace holds the owner.
+func (l *lag) hold(k plan.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	delete(l.waiting, k)
+	delete(l.taken, k)
+
+	l.held[k] = struct{}{}
+}
+
+// release records that no pace holds the owner any more.
+func (l *lag) release(k plan.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	delete(l.held, k)
+}
+
+// heldOwners returns the number of owners that a pace holds.
+func (l *lag) heldOwners() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return len(l.held)
 }
 
 // take records that the owner's reconciliation begins.
@@ -83,4 +119,5 @@ func (l *lag) reset() {
 
 	clear(l.waiting)
 	clear(l.taken)
+	clear(l.held)
 }

@@ -52,6 +52,8 @@ func Metrics() metric.Table {
 		gauge("queue_length", "Owners waiting to be reconciled."),
 		gauge("waiting_owners", "Owners with an event that is not in the Northbound database yet."),
 		gauge("oldest_event_age_seconds", "Age of the oldest event that is not in the Northbound database yet."),
+		gauge("policies_to_write",
+			"NetworkPolicies and selectors of policies that are written later, because many have changed (docs/networkpolicy.md#pace)."),
 		gauge("port_groups_to_join",
 			"Port groups that pods have yet to join, because the policies of many namespaces select them (docs/networkpolicy.md#memberships)."),
 		gauge("failing_owners",

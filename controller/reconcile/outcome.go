@@ -73,6 +73,10 @@ func (w *worker) fail(k plan.Key, reason string, err error) {
 
 	w.waitlist.record(k, err)
 
+	if group, waits := w.waitlist.groupOf(k); waits {
+		w.regroups.hurry(plan.SelectorKey(group))
+	}
+
 	switch {
 	case k == fullSyncKey():
 		w.log.Warn("full sync failed", "error", err)

@@ -53,6 +53,8 @@ func TestWorker_removePlaceholders(t *testing.T) {
 	p.now.stop()
 	p.now = p.lead(p.now, p.path.endpoint)
 	p.await(p.now)
+	p.now.loop.enqueue(plan.ClusterKey()) // one more round of the worker
+	p.await(p.now)
 
 	if n := placeholdersInGroups(p.server); n != before {
 		t.Errorf("%d placeholders in port groups after the first full sync, want %d as before", n, before)

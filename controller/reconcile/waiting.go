@@ -75,6 +75,13 @@ func (w *waitlist) forget(k plan.Key) {
 	delete(w.rows, k)
 }
 
+// groupOf returns the port group whose row a pod waits for, because the group isolates the pod. It
+// returns false if the owner is not a pod, or does not wait for a group.
+func (w *waitlist) groupOf(k plan.Key) (string, bool) {
+	missing := w.rows[k]
+	return missing.ID, k.Kind == plan.KindPod && missing.Table == nbmodel.PortGroupTable
+}
+
 // wanting returns the owners that wait for one of the released addresses. For each address, it
 // returns at most wakePerAddress owners, which are those that have waited longest.
 func (w *waitlist) wanting(released []netip.Addr) []plan.Key {

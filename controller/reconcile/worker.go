@@ -19,11 +19,6 @@ const (
 	// prepareFor is how long keys are added to a batch, except in the first full sync. The time that a
 	// batch takes is a part of the time that a new pod waits.
 	prepareFor = 25 * time.Millisecond
-	// joinEvery is the pause between two transactions in which pods join port groups, with about
-	// groupsPerJoin groups and portsPerJoin ports. Each takes OVN 0.1 to 0.3 s, and so a fifth of its time.
-	joinEvery     = time.Second
-	groupsPerJoin = 96
-	portsPerJoin  = 1024
 	// slowFor is how long slow keys are reconciled before the next batch.
 	slowFor = 25 * time.Millisecond
 )
@@ -41,8 +36,8 @@ type worker struct {
 	throttle   throttle
 	slow       []plan.Key // heavy or limited keys that were taken, and are reconciled one after another
 	writes     *allocationWrites
-	joined     time.Time // the last call of nb.DB.Join
-	tidies     bool      // a full sync is running that is not the first of its connection: see removePlaceholders
+	regroups   regroups
+	tidies     bool // a full sync is running that is not the first of its connection: see removePlaceholders
 
 	// A full sync belongs to a connection to the database, given as nb.DB.Generation; 0 is none.
 	backlog []plan.Key            // its keys that are enqueued when the queue is empty
@@ -66,13 +61,15 @@ func newWorker(
 		pending:   map[plan.Key]struct{}{},
 		heavy:     heavyKeys{},
 		throttle:  newThrottle(),
+		regroups:  newRegroups(&l.cluster),
 		writes:    &allocationWrites{term: t, finished: func() { q.Add(wakeKey()) }, slots: newSlots()},
 	}
 }
 
 // run reconciles keys until the queue is shut down or the term is over. In each round, it reconciles a
-// batch of keys together, and then slow keys one after another. So a new key waits for one batch, and
-// for slow keys as long as slowFor and the last of them take.
+// batch of keys together, then slow keys one after another, and then some of the policies that the pace
+// of regroup permits. So a new key waits for one batch, for slow keys as long as slowFor and the last of
+// them take, and once per second for policies.
 func (w *worker) run(ctx context.Context) error {
 	defer w.writes.wait()
 
@@ -88,7 +85,7 @@ func (w *worker) run(ctx context.Context) error {
 		w.finishAllocations() // in each round, because many keys may be before wakeKey in the queue
 		w.write(ctx, w.takeBatch(first, size))
 
-		if !w.reconcileSlow(ctx) || !w.join(ctx) || !w.removePlaceholders(ctx) {
+		if !w.reconcileSlow(ctx) || !w.regroup(ctx) || !w.removePlaceholders(ctx) {
 			return nil
 		}
 
@@ -148,6 +145,8 @@ func (w *worker) takeBatch(taken []plan.Key, size int) batch {
 		case k == wakeKey():
 			w.finishAllocations()
 			w.queue.Done(k) // after it: what is written meanwhile enqueues the key again
+		case w.holdsForRegroup(k):
+			w.regroups.hold(k)
 		case w.heavy.has(k) || w.throttle.isLimited(k):
 			w.slow = append(w.slow, k)
 		default:
@@ -196,6 +195,7 @@ type batch struct {
 	unserved    map[plan.Key]error             // why the rows leave out a part of the object
 	unassigned  map[plan.Key]error             // why a pod has no address, and so no rows
 	later       map[plan.Key]*patch            // patches that are written after the key's rows
+	joins       bool                           // pods join port groups in the same transaction
 }
 
 func newBatch() batch {
@@ -207,42 +207,6 @@ func newBatch() batch {
 		unassigned:  map[plan.Key]error{},
 		later:       map[plan.Key]*patch{},
 	}
-}
-
-// join lets pods join some of the port groups that they must still join, once per joinEvery. Before the
-// first full sync is done, these may be out of date. It returns false if the term is over.
-func (w *worker) join(ctx context.Context) bool {
-	if w.db.Joining() == 0 || w.firstSync() {
-		return true
-	}
-
-	if wait := joinEvery - time.Since(w.joined); wait > 0 {
-		w.queue.AddAfter(wakeKey(), wait)
-		return true
-	}
-
-	if w.term.Hold(ctx) != nil {
-		return false
-	}
-
-	again, err := w.db.Join(ctx, groupsPerJoin, portsPerJoin)
-	w.joined = time.Now()
-
-	if w.term.loseIfFenced(ctx, err) != nil {
-		if ctx.Err() != nil {
-			return false
-		}
-
-		w.log.Warn("pods cannot join port groups", "pods", len(again), "error", err)
-	}
-
-	for _, k := range again {
-		w.enqueue(k)
-	}
-
-	w.queue.AddAfter(wakeKey(), joinEvery)
-
-	return true
 }
 
 // write makes the rows that each key of a batch owns equal to the cluster. A key that fails is queued
@@ -351,7 +315,7 @@ func (w *worker) prepare(k plan.Key, b *batch) {
 func (w *worker) commit(ctx context.Context, b batch) {
 	w.removeOldChassis(ctx, b.rows)
 
-	if len(b.rows) == 0 {
+	if len(b.rows) == 0 && !b.joins {
 		return
 	}
 
@@ -371,7 +335,13 @@ func (w *worker) commit(ctx context.Context, b batch) {
 	begun := time.Now()
 	transactions := w.db.Stats().Transactions
 
-	errs := w.db.CommitWithin(ctx, b.rows, byOwner)
+	var errs map[plan.Key]error
+	if b.joins {
+		errs = w.commitAndJoin(ctx, b.rows)
+	} else {
+		errs = w.db.CommitWithin(ctx, b.rows, byOwner)
+	}
+
 	w.throttle.spend(b.rows, byNamespace)
 
 	// If the database has another term, this one is over.

@@ -160,7 +160,7 @@ func (o *OVN) engineCount(engineNode string, counters ...string) int {
 		}
 
 		f := strings.Fields(line)
-		if node != engineNode || len(f) < 3 || f[0] != "-" || !slices.Contains(counters, strings.TrimSuffix(f[1], ":")) {
+		if node != engineNode || len(f) < 3 || !slices.Contains(counters, strings.TrimSuffix(f[1], ":")) {
 			continue
 		}
 

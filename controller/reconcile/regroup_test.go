@@ -1,0 +1,154 @@
+package reconcile
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// TestRegroups_take checks that namespaces take turns, and that a selector is a key of the first
+// namespace of its policies.
+func TestRegroups_take(t *testing.T) {
+	peers := func(namespace string, values ...string) *networkingv1.NetworkPolicy {
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}}
+		p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
+
+		for _, v := range values {
+			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{
+				NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": v}},
+			})
+		}
+
+		return p
+	}
+
+	many, few := peers("many", "1", "2", "3"), peers("few", "3")
+
+	c, err := NewCluster(plan.Config{}, many, few)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	r := newRegroups(c)
+
+	for _, p := range []*networkingv1.NetworkPolicy{many, few} { // "few" is before "many" in the alphabet
+		names, _ := plan.SelectorsOf(p) // it returns no error
+		for _, name := range names {
+			if _, isHeld := r.held[plan.SelectorKey(name)]; !isHeld {
+				r.hold(plan.SelectorKey(name))
+			}
+		}
+
+		r.hold(plan.PolicyKey(p.Namespace, p.Name))
+	}
+
+	var got []string
+
+	for len(r.held) > 0 {
+		k := r.take()
+
+		namespace := k.Namespace
+		if k.Kind == plan.KindSelector {
+			namespace = c.SelectorNamespace(k.Name)
+		}
+
+		got = append(got, namespace)
+	}
+
+	// Of "many" are the selectors of its own pods and of two labels, and the policy. The third label and
+	// the rest are of "few".
+	if n := strings.Count(strings.Join(got[:6], " "), "few"); n != 3 || len(got) != 7 || len(r.held) > 0 {
+		t.Errorf("keys of %v, want those of few and many in turn; %d are held", got, len(r.held))
+	}
+
+	if c.SelectorNamespace("none") != "" {
+		t.Error("a selector that no policy has is of a namespace")
+	}
+}
+
+// TestRegroups_hurry checks that an urgent key is taken first, and once.
+func TestRegroups_hurry(t *testing.T) {
+	r := newRegroups(&plan.Cluster{})
+	a, b, c := plan.PolicyKey("ns", "a"), plan.PolicyKey("ns", "b"), plan.PolicyKey("ns", "c")
+
+	for _, k := range []plan.Key{a, b, c} {
+		r.hold(k)
+	}
+
+	r.hurry(plan.PolicyKey("ns", "not held"))
+	r.hurry(c)
+	r.hurry(c)
+
+	var got []plan.Key
+	for len(r.held) > 0 {
+		got = append(got, r.take())
+	}
+
+	if !slices.Equal(got, []plan.Key{c, a, b}) {
+		t.Errorf("took %v, want c, a, b", got)
+	}
+
+	r.hold(c) // its former turn is still in the queue
+
+	if k := r.take(); k != c || len(r.held) > 0 {
+		t.Errorf("took %v, and %d are held", k, len(r.held))
+	}
+}
+
+// TestRegroups_wait checks that some transactions need not wait, and the next ones do.
+func TestRegroups_wait(t *testing.T) {
+	r := newRegroups(&plan.Cluster{})
+
+	for i := range regroupsAtOnce {
+		if wait := r.wait(); wait != 0 {
+			t.Errorf("transaction %d waits for %s", i, wait)
+		}
+
+		r.pace.Allow()
+	}
+
+	if wait := r.wait(); wait < regroupEvery/2 || wait > regroupEvery {
+		t.Errorf("the next one waits for %s, want about %s", wait, regroupEvery)
+	}
+}
+
+// TestLag_hold checks that owners which a pace holds do not wait, also if further events concern them.
+func TestLag_hold(t *testing.T) {
+	l := newLag()
+	held, other := plan.PolicyKey("ns", "held"), plan.PolicyKey("ns", "other")
+	expect := func(name string, waiting, holding int) {
+		t.Helper()
+
+		if _, _, n := l.oldest(); n != waiting || l.heldOwners() != holding {
+			t.Errorf("%s: %d owners wait, %d are held, want %d, %d", name, n, l.heldOwners(), waiting, holding)
+		}
+	}
+
+	now := time.Now()
+	l.begin(held, now)
+	l.begin(other, now)
+	l.take(held)
+	l.begin(held, now)
+	expect("before", 3, 0)
+	l.hold(held)
+	expect("held", 1, 1)
+	l.begin(held, now)
+	expect("another event", 1, 1)
+	l.release(held)
+	l.begin(held, now)
+	expect("an event after that", 2, 0)
+
+	if _, ok := l.done(held); ok {
+		t.Error("a held owner has waited")
+	}
+
+	l.hold(held)
+	l.reset()
+	expect("reset", 0, 0)
+}
