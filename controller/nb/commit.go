@@ -36,7 +36,19 @@ func (d *DB) CommitWithin(
 	want map[plan.Key][]plan.Row,
 	allowed map[plan.Key]*Allowance,
 ) map[plan.Key]error {
-	errs := map[plan.Key]error{}
+	errs, _, _ := d.commitWith(ctx, want, allowed, 0, 0)
+	return errs
+}
+
+// commitWith commits the rows, together with the joins of about so many groups and ports. Its results
+// are those of CommitAndJoin.
+func (d *DB) commitWith(
+	ctx context.Context,
+	want map[plan.Key][]plan.Row,
+	allowed map[plan.Key]*Allowance,
+	groups, ports int,
+) (errs map[plan.Key]error, again []plan.Key, err error) {
+	errs = map[plan.Key]error{}
 	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
 
 	conn, err := d.client()
@@ -45,7 +57,7 @@ func (d *DB) CommitWithin(
 			errs[k] = err
 		}
 
-		return errs
+		return errs, nil, err
 	}
 
 	d.committing.Lock()
@@ -54,9 +66,21 @@ func (d *DB) CommitWithin(
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 
-	d.commit(ctx, conn, keys, want, allowed, nil, errs)
+	var joins []join
+	if groups > 0 {
+		joins = d.joins.take(groups, ports)
+	}
 
-	return errs
+	if !d.commit(ctx, conn, keys, want, allowed, joins, errs) && len(joins) > 0 {
+		again, err = d.join(ctx, conn, joins)
+		return errs, again, err
+	}
+
+	for _, join := range joins {
+		d.joins.done(join)
+	}
+
+	return errs, nil, nil
 }
 
 // commit commits some of the keys in one transaction, and adds their errors to errs. If the

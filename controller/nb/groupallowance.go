@@ -46,9 +46,7 @@ func (b *batch) holdsMembership(r *record, p membership, group string) bool {
 func (b *batch) payForRemovals(r *record, removals []ovsdb.Operation) {
 	for _, op := range removals {
 		if a := b.paysForGroups(r, op.Table); a != nil {
-			if uuid, ok := op.Where[0].Value.(ovsdb.UUID); ok {
-				b.groups.pay(a, uuid.GoUUID)
-			}
+			b.groups.pay(a, uuidIn(op))
 		}
 	}
 }

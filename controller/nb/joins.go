@@ -271,36 +271,7 @@ func (d *DB) CommitAndJoin(
 	want map[plan.Key][]plan.Row,
 	groups, ports int,
 ) (errs map[plan.Key]error, again []plan.Key, err error) {
-	errs = map[plan.Key]error{}
-	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
-
-	conn, err := d.client()
-	if err != nil {
-		for _, k := range keys {
-			errs[k] = err
-		}
-
-		return errs, nil, err
-	}
-
-	d.committing.Lock()
-	defer d.committing.Unlock()
-
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-
-	joins := d.joins.take(groups, ports)
-
-	if !d.commit(ctx, conn, keys, want, nil, joins, errs) {
-		again, err = d.join(ctx, conn, joins)
-		return errs, again, err
-	}
-
-	for _, join := range joins {
-		d.joins.done(join)
-	}
-
-	return errs, nil, nil
+	return d.commitWith(ctx, want, nil, groups, ports)
 }
 
 // join adds ports to port groups in a transaction of their own. If the database refuses it, join returns

@@ -134,8 +134,6 @@ func TestJoin_ownGroups(t *testing.T) {
 // and the joins that are not the cause are written.
 func TestCommitAndJoin(t *testing.T) {
 	w := newGroupWorld(t)
-	w.s.Nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "ns_taken")
-
 	policy := func(name string) plan.Key { return plan.PolicyKey("ns", name) }
 	group := func(name string) []plan.Row { return []plan.Row{plan.PortGroup{Name: name}} }
 

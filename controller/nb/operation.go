@@ -200,6 +200,17 @@ func whereUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }
 
+// uuidIn returns the UUID of the row that an operation changes, or "" for an insert.
+func uuidIn(op ovsdb.Operation) string {
+	if len(op.Where) == 0 {
+		return ""
+	}
+
+	uuid, _ := op.Where[0].Value.(ovsdb.UUID)
+
+	return uuid.GoUUID
+}
+
 // uuidSet returns the set of references to the rows.
 func uuidSet(uuids ...string) ovsdb.OvsSet {
 	set := ovsdb.OvsSet{}

@@ -69,8 +69,6 @@ func (b *batch) placeholderOps(ops []ovsdb.Operation) []ovsdb.Operation {
 		slices.Sort(additions[to])
 	}
 
-	maps.DeleteFunc(additions, func(_ addition, ports []string) bool { return len(ports) == 0 })
-
 	return additionOps(additions)
 }
 
@@ -120,17 +118,6 @@ func (b *batch) remainsOn(sw, group string, leaving map[string]bool) bool {
 	return slices.ContainsFunc(onSwitch, func(port string) bool {
 		return !leaving[port] && slices.Contains(groupsOf[port], group)
 	})
-}
-
-// uuidIn returns the UUID of the row that an operation changes, or "" for an insert.
-func uuidIn(op ovsdb.Operation) string {
-	if len(op.Where) == 0 {
-		return ""
-	}
-
-	uuid, _ := op.Where[0].Value.(ovsdb.UUID)
-
-	return uuid.GoUUID
 }
 
 // portsRemovedBy returns the UUIDs of the rows that an operation removes from its column "ports".

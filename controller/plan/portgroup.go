@@ -67,7 +67,7 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 }
 
 // SelectorNamespace returns the first namespace, in alphabetical order, of the policies with a selector
-// that has this port group. It returns "" if there is no such policy any more.
+// that has this port group. It returns "" if no policy has such a selector.
 func (c *Cluster) SelectorNamespace(group string) string {
 	first := ""
 

@@ -5,23 +5,20 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
 // TestRelabelledPod_joinsGroupsByAndBy checks that a pod whose new labels put it into 300 port groups
 // joins them in several steps, and leaves them when it loses the labels.
 func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
-	config := kubetest.Start(t).RestConfig()
-	client := kubernetes.NewForConfigOrDie(config)
-	s := nbtest.Start(t)
-	startLoop(t, config, s.Endpoint, nil)
+	client, s, _ := startAlone(t)
 	createNode(t, client, "node1")
 	createPod(t, client, "pod", nil)
 	createClientPolicies(t, client)
@@ -51,10 +48,7 @@ func TestRelabelledPod_joinsGroupsByAndBy(t *testing.T) {
 // TestPod_joinsGroupsAsTheyAreWritten checks that a pod joins 300 port groups although they are written
 // after the pod is planned, in several batches.
 func TestPod_joinsGroupsAsTheyAreWritten(t *testing.T) {
-	config := kubetest.Start(t).RestConfig()
-	client := kubernetes.NewForConfigOrDie(config)
-	s := nbtest.Start(t)
-	startLoop(t, config, s.Endpoint, nil)
+	client, s, _ := startAlone(t)
 	createNode(t, client, "node1")
 	createPod(t, client, "pod", nil)
 	labelPod(t, client, `"client"`)
@@ -68,10 +62,7 @@ func TestPod_joinsGroupsAsTheyAreWritten(t *testing.T) {
 // TestPod_isReadyBeforeForeignGroups checks that a new pod has a port while policies of other namespaces
 // put it into more port groups than pods may join at once, and that it joins them.
 func TestPod_isReadyBeforeForeignGroups(t *testing.T) {
-	config := kubetest.Start(t).RestConfig()
-	client := kubernetes.NewForConfigOrDie(config)
-	s := nbtest.Start(t)
-	startLoop(t, config, s.Endpoint, nil)
+	client, s, _ := startAlone(t)
 	createNode(t, client, "node1")
 
 	namespaces := []string{"many0", "many1", "many2"}
@@ -105,34 +96,43 @@ func TestPod_isReadyBeforeForeignGroups(t *testing.T) {
 	}
 }
 
+// startAlone starts an API server, a database and a controller without an election, which is ready.
+func startAlone(t *testing.T) (kubernetes.Interface, *nbtest.Server, *reconcile.Loop) {
+	t.Helper()
+
+	config := kubetest.Start(t).RestConfig()
+	s := nbtest.Start(t)
+	l := startLoop(t, config, s.Endpoint, nil)
+	nbtest.Eventually(t, "the controller is ready", func() bool { return l.Ready() == nil })
+
+	return kubernetes.NewForConfigOrDie(config), s, l
+}
+
 // createForeignPolicy creates a namespace with a pod, and a policy for this pod that allows as many
 // selectors as peers. Each selects the pods of all namespaces.
 func createForeignPolicy(t *testing.T, client kubernetes.Interface, namespace string, peers int) {
 	t.Helper()
+	createNamespaceWithPod(t, client, namespace)
 
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
-		Spec:       corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-	}
-	if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-
-	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}
-	p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
-
+	var from []networkingv1.NetworkPolicyPeer
 	for n := range peers {
-		p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{
+		from = append(from, networkingv1.NetworkPolicyPeer{
 			NamespaceSelector: &metav1.LabelSelector{},
 			PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 				{Key: fmt.Sprint(namespace, n), Operator: metav1.LabelSelectorOpDoesNotExist},
 			}},
 		})
 	}
+
+	createPolicy(t, client, namespace, "foreign", from)
+}
+
+// createPolicy creates a policy for all pods of the namespace that allows connections from the peers.
+func createPolicy(t *testing.T, client kubernetes.Interface, namespace, name string, from []networkingv1.NetworkPolicyPeer) {
+	t.Helper()
+
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: from}}
 
 	if _, err := client.NetworkingV1().NetworkPolicies(namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -149,19 +149,15 @@ func createClientPolicies(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 
 	for i := range 2 { // a policy has at most 256 selectors
-		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}}
-		p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
-
+		var from []networkingv1.NetworkPolicyPeer
 		for n := range 150 {
-			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{
+			from = append(from, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{
 				MatchLabels:      map[string]string{"role": "client"},
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: fmt.Sprint("x", i, "-", n), Operator: metav1.LabelSelectorOpDoesNotExist}},
 			}})
 		}
 
-		if _, err := client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		createPolicy(t, client, "default", fmt.Sprint("p", i), from)
 	}
 }
 

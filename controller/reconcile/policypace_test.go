@@ -12,7 +12,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
-	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
 // largePolicies is the number of policies of createLargePolicies. Together they have about 5,000 units,
@@ -52,18 +51,14 @@ func createNamespaceWithPod(t *testing.T, client kubernetes.Interface, namespace
 func createPeerPolicy(t *testing.T, client kubernetes.Interface, namespace, name string, peers int) {
 	t.Helper()
 
-	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
-
+	var from []networkingv1.NetworkPolicyPeer
 	for n := range peers {
-		p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{
+		from = append(from, networkingv1.NetworkPolicyPeer{
 			PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(n)}},
 		})
 	}
 
-	if _, err := client.NetworkingV1().NetworkPolicies(namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	createPolicy(t, client, namespace, name, from)
 }
 
 // writtenPolicies returns how many policies of a namespace have an ACL that allows traffic.
@@ -84,11 +79,7 @@ func writtenPolicies(s *nbtest.Server, namespace string) int {
 // TestPolicies_takeTurns checks that a policy does not wait for the many policies of another namespace,
 // that all are written, and that the controller is ready meanwhile.
 func TestPolicies_takeTurns(t *testing.T) {
-	config := kubetest.Start(t).RestConfig()
-	client := kubernetes.NewForConfigOrDie(config)
-	s := nbtest.Start(t)
-	l := startLoop(t, config, s.Endpoint, nil)
-	nbtest.Eventually(t, "the controller is ready", func() bool { return l.Ready() == nil })
+	client, s, l := startAlone(t)
 	createNamespaceWithPod(t, client, "few")
 	createLargePolicies(t, client, "many")
 	createPeerPolicy(t, client, "few", "p", 2)
@@ -112,11 +103,7 @@ func TestPolicies_takeTurns(t *testing.T) {
 // TestPod_waitsOnlyForItsNewPolicy checks that a pod which a new policy isolates waits for the port group
 // of this policy, and not for the many other policies of its namespace.
 func TestPod_waitsOnlyForItsNewPolicy(t *testing.T) {
-	config := kubetest.Start(t).RestConfig()
-	client := kubernetes.NewForConfigOrDie(config)
-	s := nbtest.Start(t)
-	l := startLoop(t, config, s.Endpoint, nil)
-	nbtest.Eventually(t, "the controller is ready", func() bool { return l.Ready() == nil })
+	client, s, _ := startAlone(t)
 	createNode(t, client, "node1")
 
 	for n := range largePolicies {
@@ -146,11 +133,7 @@ func TestPod_waitsOnlyForItsNewPolicy(t *testing.T) {
 // TestPolicies_lostConnection checks that policies which the pace holds are written when the connection
 // to the database is lost and comes back.
 func TestPolicies_lostConnection(t *testing.T) {
-	config := kubetest.Start(t).RestConfig()
-	client := kubernetes.NewForConfigOrDie(config)
-	s := nbtest.Start(t)
-	l := startLoop(t, config, s.Endpoint, nil)
-	nbtest.Eventually(t, "the controller is ready", func() bool { return l.Ready() == nil })
+	client, s, l := startAlone(t)
 	createLargePolicies(t, client, "many")
 	nbtest.Eventually(t, "some policies are held", func() bool { return held(t, l) > 0 })
 	s.Kill()

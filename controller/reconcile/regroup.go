@@ -146,7 +146,9 @@ func (w *worker) takeRegroup() (b batch, units int) {
 		w.lag.release(k)
 		w.prepare(k, &b)
 
-		units += w.db.PolicyUnits(k, b.rows[k])
+		if rows, isPlanned := b.rows[k]; isPlanned {
+			units += w.db.PolicyUnits(k, rows)
+		}
 	}
 
 	w.pauseNew()
