@@ -8,6 +8,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 // changeHandler notifies owners of changes to their rows that another client has made.
@@ -37,13 +38,18 @@ func (h changeHandler) handleUpdate(table string, old, now model.Model) {
 	h.notifyRemoved(table, old, now)
 }
 
-// handleDelete notifies the owner of a deleted row, and the owners of rows that it referred to.
+// handleDelete notifies the owner of a deleted row, and the owners of rows that it referred to. If this
+// process has deleted a port group, the owners of the ports in it are not notified: the plan has no use
+// for the group any more, and they would all be planned again for nothing.
 func (h changeHandler) handleDelete(table string, row model.Model) {
-	if !h.echoes.takeDeleted(row) {
+	isOwn := h.echoes.takeDeleted(row)
+	if !isOwn {
 		h.notify(table, row)
 	}
 
-	h.notifyRemoved(table, row, nil)
+	if !isOwn || table != nbmodel.PortGroupTable {
+		h.notifyRemoved(table, row, nil)
+	}
 }
 
 // notifyRemoved notifies the owners of rows to which only the old version of their parent referred.

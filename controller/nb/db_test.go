@@ -366,7 +366,13 @@ func TestOnChange(t *testing.T) {
 	commit(t, db, topology())
 	// Changes and deletions of this process are not reported.
 	pod := topology()[plan.PodKey("ns", "p")][0].(plan.LogicalSwitchPort)
-	commit(t, db, map[plan.Key][]plan.Row{plan.PodKey("ns", "q"): {plan.LogicalSwitchPort{Switch: "n1", Name: "ns_q"}}})
+	commit(t, db, map[plan.Key][]plan.Row{
+		plan.PodKey("ns", "q"):    {plan.LogicalSwitchPort{Switch: "n1", Name: "ns_q"}},
+		plan.PodKey("ns", "r"):    {plan.LogicalSwitchPort{Switch: "n1", Name: "ns_r", Groups: []string{"own", "other"}}},
+		plan.SelectorKey("own"):   {plan.PortGroup{Name: "own"}},
+		plan.SelectorKey("other"): {plan.PortGroup{Name: "other"}},
+	})
+	commit(t, db, map[plan.Key][]plan.Row{plan.SelectorKey("own"): nil})
 
 	pod.Addresses = nil
 	commit(t, db, map[plan.Key][]plan.Row{plan.PodKey("ns", "p"): {pod}})
@@ -388,6 +394,22 @@ func TestOnChange(t *testing.T) {
 			t.Errorf("%s: change of %s, want %s", tt.name, got, tt.want)
 		}
 	}
+
+	s.Nbctl("pg-del", "other")
+
+	if group, member := <-changed, <-changed; group != plan.SelectorKey("other") || member != plan.PodKey("ns", "r") {
+		t.Errorf("port group deleted: changes of %s and %s, want its owner and its port's", group, member)
+	}
+
+	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n1"): nil}) // the switch has a load balancer of the Service
+	nbtest.Eventually(t, "the Service's change after its switch was deleted", func() bool {
+		select {
+		case k := <-changed:
+			return k == plan.ServiceKey("ns", "s")
+		default:
+			return false
+		}
+	})
 }
 
 // TestCommitPrunesRowsOfOtherReplicas checks that rows of another replica are deleted with their owner, in
