@@ -28,10 +28,9 @@ func newQueue() workqueue.TypedRateLimitingInterface[plan.Key] {
 //
 // The workqueue calls the methods with its lock held. It adds no key that waits already.
 type fairQueue struct {
-	namespaceOf func(plan.Key) string // nil: the key's own
-	turns       []*turn               // the namespaces with keys; the first is next
-	of          map[string]*turn      // by namespace
-	len         int
+	turns []*turn          // the namespaces with keys; the first is next
+	of    map[string]*turn // by namespace
+	len   int
 }
 
 // turn has the keys of a namespace.
@@ -46,21 +45,16 @@ func (q *fairQueue) Touch(plan.Key) {}
 
 // Push adds a key.
 func (q *fairQueue) Push(k plan.Key) {
-	namespace := k.Namespace
-	if q.namespaceOf != nil {
-		namespace = q.namespaceOf(k)
-	}
-
-	t := q.of[namespace]
+	t := q.of[k.Namespace]
 	if t == nil {
-		t = &turn{namespace: namespace}
+		t = &turn{namespace: k.Namespace}
 		t.begin()
 
 		if q.of == nil {
 			q.of = map[string]*turn{}
 		}
 
-		q.of[namespace] = t
+		q.of[k.Namespace] = t
 		q.turns = append(q.turns, t)
 	}
 

@@ -77,17 +77,17 @@ func writtenPolicies(s *nbtest.Server, namespace string) int {
 }
 
 // TestPolicies_takeTurns checks that a policy does not wait for the many policies of another namespace,
-// that all are written, and that the controller is ready meanwhile.
+// that all are written, and that the controller is ready meanwhile. The alphabet must not decide.
 func TestPolicies_takeTurns(t *testing.T) {
 	client, s, l := startAlone(t)
-	createNamespaceWithPod(t, client, "few")
-	createLargePolicies(t, client, "many")
-	createPeerPolicy(t, client, "few", "p", 2)
+	createNamespaceWithPod(t, client, "quiet")
+	createLargePolicies(t, client, "busy")
+	createPeerPolicy(t, client, "quiet", "p", 2)
 
-	nbtest.Eventually(t, "the policy of few is written", func() bool { return writtenPolicies(s, "few") == 1 })
+	nbtest.Eventually(t, "the policy of quiet is written", func() bool { return writtenPolicies(s, "quiet") == 1 })
 
-	if n := writtenPolicies(s, "many"); n == largePolicies {
-		t.Errorf("all %d policies of many were written before that of few", n)
+	if n := writtenPolicies(s, "busy"); n == largePolicies {
+		t.Errorf("all %d policies of busy were written before that of quiet", n)
 	}
 
 	nbtest.Eventually(t, "all policies are written", func() bool {
@@ -95,7 +95,7 @@ func TestPolicies_takeTurns(t *testing.T) {
 			t.Errorf("not ready while policies are written: %v", err)
 		}
 
-		return t.Failed() || writtenPolicies(s, "many") == largePolicies
+		return t.Failed() || writtenPolicies(s, "busy") == largePolicies
 	})
 	nbtest.Eventually(t, "no policy is held", func() bool { return held(t, l) == 0 })
 }

@@ -24,16 +24,16 @@ const (
 	groupsPerJoin   = 96
 	portsPerJoin    = 1024
 	// regroupFor is how long policies are planned for one transaction.
-	regroupFor = 50 * time.Millisecond
+	regroupFor = 25 * time.Millisecond
 )
 
 // regroups has the policies and selectors that wait for the next transaction. Selectors that isolate new
 // pods are first, because these pods wait for them. After that, the namespaces take turns.
 type regroups struct {
 	held   map[plan.Key]struct{}
-	turns  fairQueue  // of held, and keys that were taken before their turn
-	urgent []plan.Key // of held, or taken already
-	new    []plan.Key // those that were held since the last round of the worker, and still count as waiting
+	turns  policyTurns // of held, and keys that were taken before their turn
+	urgent []plan.Key  // of held, or taken already
+	new    []plan.Key  // those that were held since the last round of the worker, and still count as waiting
 	pace   *rate.Limiter
 }
 
@@ -48,7 +48,7 @@ func newRegroups(c *plan.Cluster) regroups {
 
 	return regroups{
 		held:  map[plan.Key]struct{}{},
-		turns: fairQueue{namespaceOf: namespaceOf},
+		turns: newPolicyTurns(namespaceOf),
 		pace:  rate.NewLimiter(rate.Every(regroupEvery), regroupsAtOnce),
 	}
 }
@@ -56,7 +56,7 @@ func newRegroups(c *plan.Cluster) regroups {
 // hold adds a key that was taken from the queue, and that is not finished before its transaction.
 func (r *regroups) hold(k plan.Key) {
 	r.held[k] = struct{}{}
-	r.turns.Push(k)
+	r.turns.push(k)
 	r.new = append(r.new, k)
 }
 
@@ -75,7 +75,7 @@ func (r *regroups) take() plan.Key {
 		if len(r.urgent) > 0 {
 			k, r.urgent = r.urgent[0], r.urgent[1:]
 		} else {
-			k = r.turns.Pop()
+			k = r.turns.pop()
 		}
 
 		if _, isHeld := r.held[k]; isHeld {
@@ -89,6 +89,13 @@ func (r *regroups) take() plan.Key {
 func (r *regroups) wait() time.Duration {
 	missing := 1 - r.pace.Tokens()
 	return max(0, time.Duration(missing*float64(regroupEvery)))
+}
+
+// spend makes the next transactions wait, because one with these units is written. A larger one than usual
+// counts several times, up to regroupsAtOnce.
+func (r *regroups) spend(units int) {
+	times := (units + unitsPerRegroup - 1) / unitsPerRegroup
+	r.pace.ReserveN(time.Now(), min(max(1, times), regroupsAtOnce))
 }
 
 // holdsForRegroup reports whether a key is reconciled by regroup. In the first full sync, no key is.
@@ -122,8 +129,8 @@ func (w *worker) regroup(ctx context.Context) bool {
 	joins := w.db.Joining() > 0
 
 	b, units := w.takeRegroup()
-	if units > 0 || joins {
-		w.regroups.pace.Allow() // a full sync of policies that have not changed needs no pace
+	if units > 0 || joins { // a full sync of policies that have not changed needs no pace
+		w.regroups.spend(units)
 	}
 
 	w.commit(ctx, b)
@@ -147,7 +154,9 @@ func (w *worker) takeRegroup() (b batch, units int) {
 		w.prepare(k, &b)
 
 		if rows, isPlanned := b.rows[k]; isPlanned {
-			units += w.db.PolicyUnits(k, rows)
+			n := w.db.PolicyUnits(k, rows)
+			units += n
+			w.regroups.turns.charge(k, n)
 		}
 	}
 

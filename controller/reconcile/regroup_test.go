@@ -101,7 +101,8 @@ func TestRegroups_hurry(t *testing.T) {
 	}
 }
 
-// TestRegroups_wait checks that some transactions need not wait, and the next ones do.
+// TestRegroups_wait checks that some transactions need not wait, and the next ones do, and longer after a
+// large one.
 func TestRegroups_wait(t *testing.T) {
 	r := newRegroups(&plan.Cluster{})
 
@@ -110,11 +111,20 @@ func TestRegroups_wait(t *testing.T) {
 			t.Errorf("transaction %d waits for %s", i, wait)
 		}
 
-		r.pace.Allow()
+		r.spend(unitsPerRegroup)
 	}
 
 	if wait := r.wait(); wait < regroupEvery/2 || wait > regroupEvery {
 		t.Errorf("the next one waits for %s, want about %s", wait, regroupEvery)
+	}
+
+	for units, times := range map[int]time.Duration{2*unitsPerRegroup + 1: 3, 100 * unitsPerRegroup: regroupsAtOnce} {
+		before := r.wait()
+		r.spend(units)
+
+		if more := r.wait() - before; more > times*regroupEvery || more < times*regroupEvery-regroupEvery/2 {
+			t.Errorf("after %d units, the next one waits %s longer, want %s", units, more, times*regroupEvery)
+		}
 	}
 }
 
