@@ -2,9 +2,9 @@ package reconcile
 
 import "github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 
-// policyTurns has policies and selectors that wait. The next turn is that of the namespace of which the
-// fewest units have been written. So a namespace whose policies change now and then does not wait for
-// those whose policies change all the time. The keys of a namespace keep their order.
+// policyTurns has policies and selectors that wait. The next turn goes to the namespace with the fewest
+// written units. So a namespace whose policies change now and then does not wait for those whose policies
+// change all the time. The keys of a namespace keep their order.
 type policyTurns struct {
 	namespaceOf func(plan.Key) string
 	keys        map[string][]plan.Key // by namespace, which has at least one key
@@ -58,7 +58,7 @@ func (t *policyTurns) pop() plan.Key {
 	return keys[0]
 }
 
-// charge counts the units that are written for a key, which pop has returned.
+// charge counts the units that are written for a key. A key without units counts as one.
 func (t *policyTurns) charge(k plan.Key, units int) {
 	namespace := t.namespaceOf(k)
 	t.written[namespace] = max(t.written[namespace], t.least) + max(1, units)

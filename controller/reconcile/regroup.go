@@ -153,11 +153,13 @@ func (w *worker) takeRegroup() (b batch, units int) {
 		w.lag.release(k)
 		w.prepare(k, &b)
 
+		n := 0 // for a key that cannot be planned
 		if rows, isPlanned := b.rows[k]; isPlanned {
-			n := w.db.PolicyUnits(k, rows)
-			units += n
-			w.regroups.turns.charge(k, n)
+			n = w.db.PolicyUnits(k, rows)
 		}
+
+		units += n
+		w.regroups.turns.charge(k, n)
 	}
 
 	w.pauseNew()
