@@ -6,6 +6,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/tokenbucket"
 )
 
 // Limits of a namespace's changes, in units of nb.Allowance. northd, the Southbound server and
@@ -28,13 +29,13 @@ const (
 // of its pods' host ports. It also limits how fast its pods change their port groups by changing
 // their labels. The first full sync of a connection is not limited. Decision 0041 has the reasons.
 //
-// Each namespace has a token bucket (buckets). For each commit,
+// Each namespace has a token bucket. For each commit,
 // allowances gives the namespace an allowance of what is in the bucket. nb.DB.CommitWithin leaves
 // out the changes that exceed it, and spend takes the others out of the bucket. Owners with
 // left-out changes are postponed. A Service is also postponed if its namespace has less than a
 // whole commit in its bucket (wait).
 type throttle struct {
-	buckets buckets // of the namespaces
+	buckets *tokenbucket.Set // of the namespaces, in units
 	// leaving maps VIPs that the database still has, although their owners no longer want them, to
 	// these owners.
 	leaving map[string]plan.Key
@@ -53,6 +54,9 @@ type writtenPod struct {
 
 func newThrottle() throttle {
 	return throttle{
+		buckets: tokenbucket.New(tokenbucket.Limits{
+			PerSecond: unitsPerSecond, AtOnce: unitsAtOnce, TotalPerSecond: totalPerSecond,
+		}),
 		leaving: map[string]plan.Key{},
 		urgent:  map[plan.Key]struct{}{},
 		pods:    map[plan.Key]writtenPod{},
@@ -72,13 +76,13 @@ func (t *throttle) wait(k plan.Key) time.Duration {
 // isLimited reports whether the owner is a Service of a namespace whose bucket is not full. Such
 // owners are reconciled one after another (worker.slow), because each of them may empty the bucket.
 func (t *throttle) isLimited(k plan.Key) bool {
-	return k.Kind == plan.KindService && !t.buckets.isFull(k.Namespace)
+	return k.Kind == plan.KindService && !t.buckets.IsFull(k.Namespace)
 }
 
 // namespaceWait returns how long it takes until the namespace's bucket has the tokens of one
 // commit.
 func (t *throttle) namespaceWait(namespace string) time.Duration {
-	return t.buckets.wait(namespace, unitsPerCommit)
+	return t.buckets.Wait(namespace, unitsPerCommit)
 }
 
 // namespaceAllowance is a namespace's allowance for one commit.
@@ -120,7 +124,7 @@ func (t *throttle) allowances(
 	}
 
 	for namespace, a := range byNamespace {
-		a.initial = max(0, min(unitsPerCommit/float64(len(byNamespace)), t.buckets.tokens(namespace)))
+		a.initial = max(0, min(unitsPerCommit/float64(len(byNamespace)), t.buckets.Tokens(namespace)))
 		a.Left = a.initial
 	}
 
@@ -155,7 +159,7 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, byNamespace map[string]*n
 			compared[namespace] += len(vips)
 		}
 
-		t.buckets.spend(namespace, a.initial-a.Left+float64(compared[namespace]/vipsPerUnit))
+		t.buckets.Spend(namespace, a.initial-a.Left+float64(compared[namespace]/vipsPerUnit))
 	}
 
 	for k := range want {
