@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/tokenbucket"
 	"github.com/ovn-ebpf/ovn-ebpf/verdict"
 )
 
@@ -51,7 +52,8 @@ type Source struct {
 //
 // Its work has two halves. This file plans: it computes the desired tables from the objects.
 // tables.go writes: it brings the kernel's tables in line with the desired ones. A change of an
-// object marks its key as dirty, and the next plan reads the objects of dirty keys.
+// object marks its key as dirty, and the next plan reads the objects of dirty keys. Keys of a
+// namespace that has changed too many entries stay dirty for some seconds (takeDue).
 //
 // Two loops do this work. The gateway's loop makes the first plan and the first write (plan,
 // write). After that a separate loop plans and writes the changes of Services (run), with pauses in
@@ -86,6 +88,9 @@ type Services struct {
 	servicePlans
 	tableWriter
 	pacer pacer
+	// namespaces limits how many entries of the tables the objects of each namespace change.
+	namespaces *tokenbucket.Set
+	heldTimer  *time.Timer // triggers run when held keys are due; nil: none were held so far
 }
 
 // servicePlans is the desired state: the plans of all objects, and the tables that follow from
@@ -114,6 +119,7 @@ func newServices(p parts, o Options) *Services {
 		budgetChanged:    o.BudgetChanged,
 		flowCounts:       newFlowServiceCounts(p.s),
 		untranslated:     newUntranslated(p),
+		namespaces:       newEntryBuckets(),
 		dirty:            map[service.Key]bool{},
 		servicePlans: servicePlans{
 			accounts: model.NewAccounts(p.s.Shares),
@@ -314,22 +320,53 @@ func (s *Services) serviceNode(h Host, n Node, f facts) service.Node {
 	}
 }
 
-// planChanges updates the desired tables for the changed keys, and for those that a budget lets in
-// or out because of the changes. On the first call, and when the node changed, it plans all of
-// them. While the cluster's Services are not known, the kernel's tables stay as they are. The
+// planChanges updates the desired tables for the changed keys that are due, and for those that a
+// budget lets in or out because of the changes. On the first call, and when the node changed, it plans
+// all of them. While the cluster's Services are not known, the kernel's tables stay as they are. The
 // caller must hold mu.
 func (s *Services) planChanges(n service.Node) {
-	keys := s.takeDirty() // before reading the objects, so that no later change is lost
 	if !s.planned || !reflect.DeepEqual(n, s.node) {
-		all, known := s.source.Keys()
-		if s.planned = known; !known {
-			return
-		}
-
-		// A deleted object still has a plan.
-		keys = slices.Concat(all, s.accounts.Keys())
-		s.node = n
+		s.planAll(n)
+	} else {
+		s.planDue()
 	}
+
+	if s.planned {
+		s.publishRedirects()
+	}
+}
+
+// planAll plans all objects, if they are known. It does not count for the pace of their namespaces.
+func (s *Services) planAll(n service.Node) {
+	s.takeDirty() // before reading the objects, so that no later change is lost
+
+	keys, known := s.source.Keys()
+	if s.planned = known; !known {
+		return
+	}
+
+	s.node = n
+	s.planKeys(slices.Concat(keys, s.accounts.Keys())) // a deleted object still has a plan
+}
+
+// planDue plans the changed objects that are due. If an object wants a frontend that a held object has,
+// the held one is planned, too, because it may no longer want the frontend.
+func (s *Services) planDue() {
+	for keys := s.takeDue(); len(keys) > 0; {
+		entries := s.planKeys(keys)
+		keys = nil
+
+		for k, n := range entries {
+			s.namespaces.Spend(k.Namespace, float64(n))
+			keys = append(keys, s.takeHolders(k)...)
+		}
+	}
+}
+
+// planKeys plans the keys, and those that a budget lets in or out because of them. It returns the keys
+// that it has planned, with the work that each of them causes, in entries of the tables.
+func (s *Services) planKeys(keys []service.Key) map[service.Key]int {
+	out := map[service.Key]int{}
 
 	for k, meaning := range s.account(keys) {
 		var p *service.Plan // nil: not served
@@ -337,11 +374,14 @@ func (s *Services) planChanges(n service.Node) {
 			p = service.New(meaning, &s.node)
 		}
 
-		s.tables.Set(k, p)
+		if out[k] = s.tables.Set(k, p); out[k] == 0 {
+			out[k] = p.Entries() / plansPerEntry
+		}
+
 		s.reportRefused(k, p)
 	}
 
-	s.publishRedirects()
+	return out
 }
 
 // account charges the objects of the keys to the budgets of their namespaces. It returns the
@@ -372,13 +412,67 @@ func (s *Services) account(keys []service.Key) map[service.Key]model.Meaning {
 	return meanings
 }
 
-// takeDirty returns and clears the changed keys.
-func (s *Services) takeDirty() []service.Key {
+// takeDirty clears the changed keys.
+func (s *Services) takeDirty() {
 	s.dirtyMu.Lock()
 	defer s.dirtyMu.Unlock()
 
-	out := slices.Collect(maps.Keys(s.dirty))
 	clear(s.dirty)
+}
+
+// takeDue removes the changed keys that are due, and returns them. Keys of namespaces that have changed
+// more entries than their pace permits are held, and run is triggered when the first of them is due. The
+// API server's own Service is always due. The caller must hold mu.
+func (s *Services) takeDue() (due []service.Key) {
+	s.dirtyMu.Lock()
+	defer s.dirtyMu.Unlock()
+
+	var shortest time.Duration // until the first held key is due; 0: none is held
+
+	for k := range s.dirty {
+		wait := s.namespaces.Wait(k.Namespace, 1)
+
+		switch {
+		case wait == 0 || k.Kind == model.KindService && model.IsAPIServerService(k.Namespace, k.Name):
+			due = append(due, k)
+			delete(s.dirty, k)
+		case shortest == 0 || wait < shortest:
+			shortest = wait
+		}
+	}
+
+	if shortest > 0 {
+		s.wakeAfter(shortest)
+	}
+
+	return due
+}
+
+// wakeAfter triggers run after d, instead of when an earlier call said.
+func (s *Services) wakeAfter(d time.Duration) {
+	if s.heldTimer == nil {
+		s.heldTimer = time.AfterFunc(d, s.ownWake.Trigger)
+	} else {
+		s.heldTimer.Reset(d)
+	}
+}
+
+// takeHolders removes the changed keys of objects that have frontends which the object k wants, and
+// returns them. The caller must hold mu.
+func (s *Services) takeHolders(k service.Key) (out []service.Key) {
+	s.dirtyMu.Lock()
+	defer s.dirtyMu.Unlock()
+
+	if len(s.dirty) == 0 {
+		return nil
+	}
+
+	for _, holder := range s.tables.Preceding(k) {
+		if s.dirty[holder] {
+			out = append(out, holder)
+			delete(s.dirty, holder)
+		}
+	}
 
 	return out
 }

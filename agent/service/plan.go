@@ -170,6 +170,21 @@ func (p *Plan) sort() {
 	p.Refused = slices.Compact(p.Refused)
 }
 
+// Entries returns the number of frontends and backends, with which the time for writing the plan
+// grows. It is 0 without a plan.
+func (p *Plan) Entries() int {
+	if p == nil {
+		return 0
+	}
+
+	n := len(p.Frontends)
+	for i := range p.Groups {
+		n += len(p.Groups[i].Backends)
+	}
+
+	return n
+}
+
 // frontend returns the plan's frontend with that key.
 func (p *Plan) frontend(k verdict.ServiceKey) (Frontend, bool) {
 	i, ok := slices.BinarySearchFunc(p.Frontends, k,

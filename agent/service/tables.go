@@ -52,18 +52,45 @@ func NewTables() *Tables {
 }
 
 // Set makes p the plan of k; nil deletes it. Tables retains p, which must not be modified
-// afterwards.
-func (t *Tables) Set(k Key, p *Plan) {
+// afterwards. It returns the number of entries of the larger plan, the former one or p, and 0 if they
+// are equal.
+func (t *Tables) Set(k Key, p *Plan) (entries int) {
 	old := t.claimants[k]
 	switch {
 	case old == nil && p == nil || old != nil && p != nil && old.plan.equal(p):
-		return
-	case old != nil && p != nil && !old.plan.Created.Equal(p.Created):
+		return 0
+	case old == nil:
+		entries = p.Entries()
+	default:
+		entries = max(old.plan.Entries(), p.Entries())
+	}
+
+	if old != nil && p != nil && !old.plan.Created.Equal(p.Created) {
 		t.replace(k, old, nil) // recreated under the same name: it queues up again
 		old = nil
 	}
 
 	t.replace(k, old, p)
+
+	return entries
+}
+
+// Preceding returns the objects that hold frontends which the plan of k has, too, in any order.
+func (t *Tables) Preceding(k Key) []Key {
+	c := t.claimants[k]
+	if c == nil {
+		return nil
+	}
+
+	found := map[Key]struct{}{}
+
+	for _, f := range c.plan.Frontends {
+		if h := t.holders[f.Key]; h != c {
+			found[h.key] = struct{}{}
+		}
+	}
+
+	return slices.Collect(maps.Keys(found))
 }
 
 // Len returns the number of objects that have a plan.

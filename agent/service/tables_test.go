@@ -365,3 +365,55 @@ func TestEqualPlanCostsNothing(t *testing.T) {
 		t.Errorf("%v allocations for an object that never had a plan", n)
 	}
 }
+
+// TestTables_Set_returnsEntries checks the number of entries of a change, and Preceding.
+func TestTables_Set_returnsEntries(t *testing.T) {
+	tables := service.NewTables()
+	tcp := corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080}
+	planOf := func(name string, created, endpoints int) *service.Plan {
+		svc := webService(name, "10.96.0.10", created, tcp)
+		slice := webSlice(svc)
+
+		for i := range endpoints {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.2.%d", 5+i)}})
+		}
+
+		o := model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}}
+
+		return service.New(o.Meaning(node1().Cluster), node1())
+	}
+
+	frontends := len(planOf("a", 1, 0).Frontends)
+	if frontends < 3 {
+		t.Fatalf("%d frontends, want a cluster IP and node ports", frontends)
+	}
+
+	for _, step := range []struct {
+		name string
+		p    *service.Plan
+		want int
+	}{
+		{"no plan", nil, 0},
+		{"a new one", planOf("a", 1, 2), frontends + 2},
+		{"an equal one", planOf("a", 1, 2), 0},
+		{"more endpoints", planOf("a", 1, 5), frontends + 5},
+		{"fewer endpoints", planOf("a", 1, 1), frontends + 5},
+		{"created again", planOf("a", 2, 1), frontends + 1},
+		{"deleted", nil, frontends + 1},
+	} {
+		if got := tables.Set(keyOf("a"), step.p); got != step.want {
+			t.Errorf("%s: %d entries, want %d", step.name, got, step.want)
+		}
+	}
+
+	tables.Set(keyOf("younger"), planOf("younger", 9, 1))
+	tables.Set(keyOf("older"), planOf("older", 3, 1))
+
+	if got := tables.Preceding(keyOf("younger")); !slices.Equal(got, []service.Key{keyOf("older")}) {
+		t.Errorf("%v precede the younger Service, want the older one", got)
+	}
+
+	if got := append(tables.Preceding(keyOf("older")), tables.Preceding(keyOf("none"))...); len(got) > 0 {
+		t.Errorf("%v precede the older Service or one without a plan", got)
+	}
+}

@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+)
+
+// serviceIn returns the key of numbered Service i in the namespace, and its objects.
+func serviceIn(namespace string, i, pods int) (service.Key, service.Objects) {
+	o := numbered(i, pods)
+
+	o.Service.Namespace = namespace
+	for _, s := range o.Slices {
+		s.Namespace = namespace
+	}
+
+	return service.Key{Namespace: namespace, Name: o.Service.Name}, o
+}
+
+// TestServices_holdBusyNamespaces checks that the changes of a namespace that has changed too many
+// entries wait, and that those of other namespaces and of the API server's Service do not. When the wait
+// is over, the Services' loop is triggered, and all changes are written.
+func TestServices_holdBusyNamespaces(t *testing.T) {
+	r := newServingRig(t)
+	r.Services.close() // the gateway's table alone
+	r.sync(t)
+
+	change := func(namespace string, i int) {
+		t.Helper()
+
+		k, o := serviceIn(namespace, i, 1)
+		r.set(k, o)
+	}
+	check := func(what string, entries int) {
+		t.Helper()
+		r.sync(t)
+
+		if got := r.entries(t); got != entries {
+			t.Errorf("%s: %d frontends, want %d", what, got, entries)
+		}
+	}
+
+	r.namespaces.Spend("busy", entriesAtOnce+entriesPerSecond/4)
+	change("busy", 4)
+	change("busy", 8)
+	change("quiet", 12)
+
+	apiServer, o := serviceIn("default", 16, 1)
+	apiServer.Name, o.Service.Name = "kubernetes", "kubernetes"
+
+	r.namespaces.Spend("default", entriesAtOnce+entriesPerSecond)
+	r.set(apiServer, o)
+	change("default", 24)
+
+	<-r.ownWake
+	check("a busy namespace", 2*3)
+	check("again", 2*3)
+
+	select {
+	case <-r.ownWake:
+	case <-time.After(time.Minute):
+		t.Fatal("the loop is not triggered when the wait is over")
+	}
+
+	check("the wait is over", 4*3)
+
+	r.node.Addresses = slices.Clone(r.node.Addresses[:2])
+
+	check("the node has an address less, so all Services are planned", 5*2)
+}
+
+// TestServices_chargeNamespaces checks how many entries the changes of a namespace count.
+func TestServices_chargeNamespaces(t *testing.T) {
+	r := newServingRig(t)
+	key, five := serviceIn("a", 8, 5)
+
+	r.objects[key] = five
+	r.sync(t)
+
+	if !r.namespaces.IsFull("a") {
+		t.Error("the first plan of all objects counts")
+	}
+
+	// Two cluster IPs, and the node port at three addresses and at all addresses of both families.
+	const frontends = 2 + 3 + 2
+
+	for _, step := range []struct {
+		name string
+		pods int // negative: the Service is deleted
+		want int
+	}{
+		{"without a change", 5, (frontends + 2*5) / plansPerEntry},
+		{"fewer pods", 2, frontends + 2*5},
+		{"more pods", 3, frontends + 2*3},
+		{"deleted", -1, frontends + 2*3},
+		{"deleted twice", -1, 0},
+		{"created", 1, frontends + 2*1},
+	} {
+		_, o := serviceIn("a", 8, max(0, step.pods))
+		if step.pods < 0 {
+			o = service.Objects{}
+		}
+
+		before := r.namespaces.Tokens("a")
+
+		r.set(key, o)
+		r.sync(t)
+
+		// The bucket gets a token each millisecond.
+		if got := int(before - r.namespaces.Tokens("a")); got > step.want || got < step.want-100 {
+			t.Errorf("%s: %d entries, want %d", step.name, got, step.want)
+		}
+	}
+}
+
+// TestServices_takeFrontendsFromHeld checks that a frontend which a held object no longer wants does not
+// keep another namespace's object waiting.
+func TestServices_takeFrontendsFromHeld(t *testing.T) {
+	r := newServingRig(t)
+	older, o := serviceIn("busy", 4, 1) // a node port
+	r.set(older, o)
+	r.sync(t)
+
+	younger, o := serviceIn("quiet", 4, 1)
+	o.Service.CreationTimestamp.Time = time.Unix(1, 0)
+
+	r.namespaces.Spend("busy", 2*entriesAtOnce)
+	r.set(older, service.Objects{})
+	r.set(younger, o)
+
+	other, o := serviceIn("busy", 8, 1)
+	r.set(other, o)
+	r.sync(t)
+
+	if holders := r.tables.Preceding(younger); len(holders) > 0 {
+		t.Errorf("the deleted Service still has its frontends: %v", holders)
+	}
+
+	if !r.dirty[other] || r.dirty[older] {
+		t.Errorf("held: %v, want %v only", r.dirty, other)
+	}
+}
