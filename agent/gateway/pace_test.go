@@ -3,6 +3,7 @@ package gateway
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
@@ -59,6 +60,10 @@ func TestServices_holdBusyNamespaces(t *testing.T) {
 	check("a busy namespace", 2*3)
 	check("again", 2*3)
 
+	if len(r.dirty) != 3 {
+		t.Errorf("held: %v, want the Services of busy, and one of default", r.dirty)
+	}
+
 	select {
 	case <-r.ownWake:
 	case <-time.After(time.Minute):
@@ -74,46 +79,47 @@ func TestServices_holdBusyNamespaces(t *testing.T) {
 
 // TestServices_chargeNamespaces checks how many entries the changes of a namespace count.
 func TestServices_chargeNamespaces(t *testing.T) {
-	r := newServingRig(t)
-	key, five := serviceIn("a", 8, 5)
+	synctest.Test(t, func(t *testing.T) { // no bucket gets tokens meanwhile
+		r := newServingRig(t)
+		key, five := serviceIn("a", 8, 5)
 
-	r.objects[key] = five
-	r.sync(t)
-
-	if !r.namespaces.IsFull("a") {
-		t.Error("the first plan of all objects counts")
-	}
-
-	// Two cluster IPs, and the node port at three addresses and at all addresses of both families.
-	const frontends = 2 + 3 + 2
-
-	for _, step := range []struct {
-		name string
-		pods int // negative: the Service is deleted
-		want int
-	}{
-		{"without a change", 5, (frontends + 2*5) / plansPerEntry},
-		{"fewer pods", 2, frontends + 2*5},
-		{"more pods", 3, frontends + 2*3},
-		{"deleted", -1, frontends + 2*3},
-		{"deleted twice", -1, 0},
-		{"created", 1, frontends + 2*1},
-	} {
-		_, o := serviceIn("a", 8, max(0, step.pods))
-		if step.pods < 0 {
-			o = service.Objects{}
-		}
-
-		before := r.namespaces.Tokens("a")
-
-		r.set(key, o)
+		r.objects[key] = five
 		r.sync(t)
 
-		// The bucket gets a token each millisecond.
-		if got := int(before - r.namespaces.Tokens("a")); got > step.want || got < step.want-100 {
-			t.Errorf("%s: %d entries, want %d", step.name, got, step.want)
+		if !r.namespaces.IsFull("a") {
+			t.Error("the first plan of all objects counts")
 		}
-	}
+
+		// Two cluster IPs, and the node port at three addresses and at all addresses of both families.
+		const frontends = 2 + 3 + 2
+
+		for _, step := range []struct {
+			name string
+			pods int // negative: the Service is deleted
+			want int
+		}{
+			{"without a change", 5, (frontends + 2*5) / plansPerEntry},
+			{"fewer pods", 2, frontends + 2*5},
+			{"more pods", 3, frontends + 2*3},
+			{"deleted", -1, frontends + 2*3},
+			{"deleted twice", -1, 0},
+			{"created", 1, frontends + 2*1},
+		} {
+			_, o := serviceIn("a", 8, max(0, step.pods))
+			if step.pods < 0 {
+				o = service.Objects{}
+			}
+
+			before := r.namespaces.Tokens("a")
+
+			r.set(key, o)
+			r.sync(t)
+
+			if got := int(before - r.namespaces.Tokens("a")); got != step.want {
+				t.Errorf("%s: %d entries, want %d", step.name, got, step.want)
+			}
+		}
+	})
 }
 
 // TestServices_takeFrontendsFromHeld checks that a frontend which a held object no longer wants does not
