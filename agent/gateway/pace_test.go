@@ -123,29 +123,54 @@ func TestServices_chargeNamespaces(t *testing.T) {
 }
 
 // TestServices_takeFrontendsFromHeld checks that a frontend which a held object no longer wants does not
-// keep another namespace's object waiting.
+// keep another namespace's object waiting, and that other held objects stay held.
 func TestServices_takeFrontendsFromHeld(t *testing.T) {
-	r := newServingRig(t)
-	older, o := serviceIn("busy", 4, 1) // a node port
-	r.set(older, o)
-	r.sync(t)
+	for _, tc := range []struct {
+		name    string
+		now     func() service.Objects // of the older Service
+		isTaken bool
+	}{
+		{"deleted", func() service.Objects { return service.Objects{} }, true},
+		{"without node port", func() service.Objects {
+			_, o := serviceIn("busy", 5, 1)
+			o.Service.Name = "s4"
 
-	younger, o := serviceIn("quiet", 4, 1)
-	o.Service.CreationTimestamp.Time = time.Unix(1, 0)
+			return o
+		}, true},
+		{"with more pods", func() service.Objects {
+			_, o := serviceIn("busy", 4, 3)
+			return o
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newServingRig(t)
+			older, o := serviceIn("busy", 4, 1) // a node port
+			r.set(older, o)
+			r.sync(t)
 
-	r.namespaces.Spend("busy", 2*entriesAtOnce)
-	r.set(older, service.Objects{})
-	r.set(younger, o)
+			younger, o := serviceIn("quiet", 4, 1)
+			o.Service.CreationTimestamp.Time = time.Unix(1, 0)
+			o.Service.Spec.ClusterIPs = []string{"10.96.1.1"}
 
-	other, o := serviceIn("busy", 8, 1)
-	r.set(other, o)
-	r.sync(t)
+			r.namespaces.Spend("busy", 2*entriesAtOnce)
+			r.set(older, tc.now())
+			r.set(younger, o)
 
-	if holders := r.tables.Preceding(younger); len(holders) > 0 {
-		t.Errorf("the deleted Service still has its frontends: %v", holders)
-	}
+			other, o := serviceIn("busy", 8, 1)
+			r.set(other, o)
+			r.sync(t)
 
-	if !r.dirty[other] || r.dirty[older] {
-		t.Errorf("held: %v, want %v only", r.dirty, other)
+			if holders := r.tables.Preceding(younger); len(holders) == 0 != tc.isTaken {
+				t.Errorf("others have its frontends: %v", holders)
+			}
+
+			if !r.dirty[other] || r.dirty[older] == tc.isTaken {
+				t.Errorf("held: %v, want %v, and %v if it has the frontends", r.dirty, other, older)
+			}
+
+			if r.namespaces.IsFull("quiet") {
+				t.Error("the namespace does not pay for its change")
+			}
+		})
 	}
 }

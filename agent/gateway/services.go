@@ -349,8 +349,8 @@ func (s *Services) planAll(n service.Node) {
 	s.planKeys(slices.Concat(keys, s.accounts.Keys())) // a deleted object still has a plan
 }
 
-// planDue plans the changed objects that are due. If an object wants a frontend that a held object has,
-// the held one is planned, too, because it may no longer want the frontend.
+// planDue plans the changed objects that are due. If an object wants a frontend that a held object no
+// longer wants, the held one is planned, too.
 func (s *Services) planDue() {
 	for keys := s.takeDue(); len(keys) > 0; {
 		entries := s.planKeys(keys)
@@ -457,8 +457,9 @@ func (s *Services) wakeAfter(d time.Duration) {
 	}
 }
 
-// takeHolders removes the changed keys of objects that have frontends which the object k wants, and
-// returns them. The caller must hold mu.
+// takeHolders removes the changed keys of objects that have frontends which they no longer want and
+// which the object k wants, and returns them. The namespace of k pays for looking at the objects. The
+// caller must hold mu.
 func (s *Services) takeHolders(k service.Key) (out []service.Key) {
 	s.dirtyMu.Lock()
 	defer s.dirtyMu.Unlock()
@@ -467,8 +468,15 @@ func (s *Services) takeHolders(k service.Key) (out []service.Key) {
 		return nil
 	}
 
-	for _, holder := range s.tables.Preceding(k) {
-		if s.dirty[holder] {
+	for holder, frontends := range s.tables.Preceding(k) {
+		if !s.dirty[holder] {
+			continue
+		}
+
+		now := service.New(s.meaning(holder), &s.node)
+		s.namespaces.Spend(k.Namespace, float64(now.Entries()/plansPerEntry))
+
+		if !now.HasAll(frontends) {
 			out = append(out, holder)
 			delete(s.dirty, holder)
 		}

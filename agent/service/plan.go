@@ -185,6 +185,19 @@ func (p *Plan) Entries() int {
 	return n
 }
 
+// HasAll reports whether the plan has these frontends. Without a plan, it has none.
+func (p *Plan) HasAll(keys []verdict.ServiceKey) bool {
+	return !slices.ContainsFunc(keys, func(k verdict.ServiceKey) bool {
+		if p == nil {
+			return true
+		}
+
+		_, has := p.frontend(k)
+
+		return !has
+	})
+}
+
 // frontend returns the plan's frontend with that key.
 func (p *Plan) frontend(k verdict.ServiceKey) (Frontend, bool) {
 	i, ok := slices.BinarySearchFunc(p.Frontends, k,

@@ -75,22 +75,22 @@ func (t *Tables) Set(k Key, p *Plan) (entries int) {
 	return entries
 }
 
-// Preceding returns the objects that hold frontends which the plan of k has, too, in any order.
-func (t *Tables) Preceding(k Key) []Key {
+// Preceding returns the frontends of the plan of k that other objects hold, by these objects.
+func (t *Tables) Preceding(k Key) map[Key][]verdict.ServiceKey {
 	c := t.claimants[k]
 	if c == nil {
 		return nil
 	}
 
-	found := map[Key]struct{}{}
+	held := map[Key][]verdict.ServiceKey{}
 
 	for _, f := range c.plan.Frontends {
 		if h := t.holders[f.Key]; h != c {
-			found[h.key] = struct{}{}
+			held[h.key] = append(held[h.key], f.Key)
 		}
 	}
 
-	return slices.Collect(maps.Keys(found))
+	return held
 }
 
 // Len returns the number of objects that have a plan.

@@ -409,11 +409,18 @@ func TestTables_Set_returnsEntries(t *testing.T) {
 	tables.Set(keyOf("younger"), planOf("younger", 9, 1))
 	tables.Set(keyOf("older"), planOf("older", 3, 1))
 
-	if got := tables.Preceding(keyOf("younger")); !slices.Equal(got, []service.Key{keyOf("older")}) {
-		t.Errorf("%v precede the younger Service, want the older one", got)
+	got := tables.Preceding(keyOf("younger"))
+	if len(got) != 1 || len(got[keyOf("older")]) != frontends {
+		t.Errorf("%v precede the younger Service, want all frontends of the older one", got)
 	}
 
-	if got := append(tables.Preceding(keyOf("older")), tables.Preceding(keyOf("none"))...); len(got) > 0 {
-		t.Errorf("%v precede the older Service or one without a plan", got)
+	if p := planOf("older", 3, 1); !p.HasAll(got[keyOf("older")]) || (*service.Plan)(nil).HasAll(got[keyOf("older")]) {
+		t.Error("the older Service has all of them, and no plan has none")
+	}
+
+	for _, name := range []string{"older", "none"} {
+		if got := tables.Preceding(keyOf(name)); len(got) > 0 {
+			t.Errorf("%v precede %s", got, name)
+		}
 	}
 }
