@@ -9,6 +9,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 )
 
+// frontends is the number of frontends of a Service with a node port: two cluster IPs, and the node port
+// at three addresses and at all addresses of both families.
+const frontends = 2 + 3 + 2
+
 // serviceIn returns the key of numbered Service i in the namespace, and its objects.
 func serviceIn(namespace string, i, pods int) (service.Key, service.Objects) {
 	o := numbered(i, pods)
@@ -90,9 +94,6 @@ func TestServices_chargeNamespaces(t *testing.T) {
 			t.Error("the first plan of all objects counts")
 		}
 
-		// Two cluster IPs, and the node port at three addresses and at all addresses of both families.
-		const frontends = 2 + 3 + 2
-
 		for _, step := range []struct {
 			name string
 			pods int // negative: the Service is deleted
@@ -129,48 +130,51 @@ func TestServices_takeFrontendsFromHeld(t *testing.T) {
 		name    string
 		now     func() service.Objects // of the older Service
 		isTaken bool
+		looked  int // entries for which the other namespace pays, because the agent looks at this Service
 	}{
-		{"deleted", func() service.Objects { return service.Objects{} }, true},
+		{"deleted", func() service.Objects { return service.Objects{} }, true, 0},
 		{"without node port", func() service.Objects {
 			_, o := serviceIn("busy", 5, 1)
 			o.Service.Name = "s4"
 
 			return o
-		}, true},
+		}, true, (2 + 2*1) / plansPerEntry},
 		{"with more pods", func() service.Objects {
 			_, o := serviceIn("busy", 4, 3)
 			return o
-		}, false},
+		}, false, (frontends + 2*3) / plansPerEntry},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newServingRig(t)
-			older, o := serviceIn("busy", 4, 1) // a node port
-			r.set(older, o)
-			r.sync(t)
+			synctest.Test(t, func(t *testing.T) { // no bucket gets tokens meanwhile
+				r := newServingRig(t)
+				older, o := serviceIn("busy", 4, 1) // a node port
+				r.set(older, o)
+				r.sync(t)
 
-			younger, o := serviceIn("quiet", 4, 1)
-			o.Service.CreationTimestamp.Time = time.Unix(1, 0)
-			o.Service.Spec.ClusterIPs = []string{"10.96.1.1"}
+				younger, o := serviceIn("quiet", 4, 1)
+				o.Service.CreationTimestamp.Time = time.Unix(1, 0)
+				o.Service.Spec.ClusterIPs = []string{"10.96.1.1", "fd00:10:96::1:1"}
 
-			r.namespaces.Spend("busy", 2*entriesAtOnce)
-			r.set(older, tc.now())
-			r.set(younger, o)
+				r.namespaces.Spend("busy", 2*entriesAtOnce)
+				r.set(older, tc.now())
+				r.set(younger, o)
 
-			other, o := serviceIn("busy", 8, 1)
-			r.set(other, o)
-			r.sync(t)
+				other, o := serviceIn("busy", 8, 1)
+				r.set(other, o)
+				r.sync(t)
 
-			if holders := r.tables.Preceding(younger); len(holders) == 0 != tc.isTaken {
-				t.Errorf("others have its frontends: %v", holders)
-			}
+				if holders := r.tables.Preceding(younger); len(holders) == 0 != tc.isTaken {
+					t.Errorf("others have its frontends: %v", holders)
+				}
 
-			if !r.dirty[other] || r.dirty[older] == tc.isTaken {
-				t.Errorf("held: %v, want %v, and %v if it has the frontends", r.dirty, other, older)
-			}
+				if !r.dirty[other] || r.dirty[older] == tc.isTaken {
+					t.Errorf("held: %v, want %v, and %v if it has the frontends", r.dirty, other, older)
+				}
 
-			if r.namespaces.IsFull("quiet") {
-				t.Error("the namespace does not pay for its change")
-			}
+				if got, want := entriesAtOnce-int(r.namespaces.Tokens("quiet")), frontends+2*1+tc.looked; got != want {
+					t.Errorf("the change counts %d entries, want %d", got, want)
+				}
+			})
 		})
 	}
 }
