@@ -338,7 +338,7 @@ func (s *Services) planChanges(n service.Node) {
 
 // planAll plans all objects, if they are known. It does not count for the pace of their namespaces.
 func (s *Services) planAll(n service.Node) {
-	s.takeDirty() // before reading the objects, so that no later change is lost
+	s.clearDirty() // before reading the objects, so that no later change is lost
 
 	keys, known := s.source.Keys()
 	if s.planned = known; !known {
@@ -412,8 +412,8 @@ func (s *Services) account(keys []service.Key) map[service.Key]model.Meaning {
 	return meanings
 }
 
-// takeDirty clears the changed keys.
-func (s *Services) takeDirty() {
+// clearDirty forgets the changed keys.
+func (s *Services) clearDirty() {
 	s.dirtyMu.Lock()
 	defer s.dirtyMu.Unlock()
 
@@ -461,28 +461,38 @@ func (s *Services) wakeAfter(d time.Duration) {
 // which the object k wants, and returns them. The namespace of k pays for looking at the objects. The
 // caller must hold mu.
 func (s *Services) takeHolders(k service.Key) (out []service.Key) {
-	s.dirtyMu.Lock()
-	defer s.dirtyMu.Unlock()
-
-	if len(s.dirty) == 0 {
-		return nil
-	}
-
-	for holder, frontends := range s.tables.Preceding(k) {
-		if !s.dirty[holder] {
-			continue
-		}
-
+	for holder, frontends := range s.heldBefore(k) {
 		now := service.New(s.meaning(holder), &s.node)
 		s.namespaces.Spend(k.Namespace, float64(now.Entries()/plansPerEntry))
 
 		if !now.HasAll(frontends) {
 			out = append(out, holder)
-			delete(s.dirty, holder)
 		}
 	}
 
+	s.dirtyMu.Lock()
+	defer s.dirtyMu.Unlock()
+
+	for _, holder := range out {
+		delete(s.dirty, holder) // the caller reads its objects again, so that no later change is lost
+	}
+
 	return out
+}
+
+// heldBefore returns the frontends of the plan of k that held objects have, by these objects.
+func (s *Services) heldBefore(k service.Key) map[service.Key][]verdict.ServiceKey {
+	s.dirtyMu.Lock()
+	defer s.dirtyMu.Unlock()
+
+	if len(s.dirty) == 0 {
+		return nil // without looking at each frontend
+	}
+
+	held := s.tables.Preceding(k)
+	maps.DeleteFunc(held, func(holder service.Key, _ []verdict.ServiceKey) bool { return !s.dirty[holder] })
+
+	return held
 }
 
 // meaning returns the current objects of the key as the cluster's configuration interprets them.

@@ -187,13 +187,8 @@ func (p *Plan) Entries() int {
 
 // HasAll reports whether the plan has these frontends. Without a plan, it has none.
 func (p *Plan) HasAll(keys []verdict.ServiceKey) bool {
-	return !slices.ContainsFunc(keys, func(k verdict.ServiceKey) bool {
-		if p == nil {
-			return true
-		}
-
+	return p != nil && !slices.ContainsFunc(keys, func(k verdict.ServiceKey) bool {
 		_, has := p.frontend(k)
-
 		return !has
 	})
 }
