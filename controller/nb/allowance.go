@@ -104,8 +104,7 @@ func (r *balancerRow) protocol() string {
 type vipChange struct {
 	vip           string
 	rows          []*balancerRow // those in which it differs
-	units         float64
-	before, after bool // a load balancer has the VIP: in the database, in the plan
+	before, after bool           // a load balancer has the VIP: in the database, in the plan
 }
 
 // rank is the place of the change among others: removals are first, and additions last.
@@ -170,10 +169,10 @@ func (b *batch) holdRows(key plan.Key, a *Allowance, rows []*balancerRow) {
 func (a *Allowance) holdVIPs(key plan.Key, rows []*balancerRow) map[*balancerRow]map[string]string {
 	partial := map[*balancerRow]map[string]string{}
 
-	for _, c := range a.vipChanges(key, rows) {
+	for _, c := range vipChanges(rows) {
 		isRowHeld := slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.isHeld })
 		if a.Left > 0 && !isRowHeld {
-			a.Left -= c.units
+			a.Left -= a.cost(key, c) // of few changes, if most are held
 			continue
 		}
 
@@ -219,7 +218,7 @@ func (b *batch) applyHold(key plan.Key, r *balancerRow, vips map[string]string) 
 // vipChanges returns the differences between the VIPs that the rows have and those that are wanted,
 // in the order in which they are made. The changes of one load balancer follow each other, because
 // OVN makes the flows of all VIPs of a load balancer again if one of them changes.
-func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
+func vipChanges(rows []*balancerRow) []*vipChange {
 	type identity struct{ protocol, vip string }
 
 	// Find the VIPs that differ, and the load balancers in which they do.
@@ -252,11 +251,10 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	changes := slices.Collect(maps.Values(found))
 	for _, c := range changes {
 		for _, r := range c.rows {
-			have, had := r.have[c.vip]
-			want, wanted := r.want[c.vip]
+			_, had := r.have[c.vip]
+			_, wanted := r.want[c.vip]
 			c.before = c.before || had
 			c.after = c.after || wanted
-			c.units += a.units(key, c.vip, have, want)
 		}
 	}
 
@@ -266,6 +264,16 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	})
 
 	return changes
+}
+
+// cost returns the units of a change.
+func (a *Allowance) cost(key plan.Key, c *vipChange) float64 {
+	units := 0.0
+	for _, r := range c.rows {
+		units += a.units(key, c.vip, r.have[c.vip], r.want[c.vip])
+	}
+
+	return units
 }
 
 // units returns the units of a VIP whose backends change.
