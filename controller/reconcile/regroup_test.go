@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +10,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 // TestRegroups_take checks that namespaces take turns, and that a selector is a key of the first
@@ -99,6 +103,33 @@ func TestRegroups_hurry(t *testing.T) {
 
 	if k := r.take(); k != c || len(r.held) > 0 {
 		t.Errorf("took %v, and %d are held", k, len(r.held))
+	}
+}
+
+// TestWorker_fail_hurriesSelector checks that the selector whose port group a failed pod waits for is
+// reconciled before the other held keys.
+func TestWorker_fail_hurriesSelector(t *testing.T) {
+	queue := newQueue()
+	defer queue.ShutDown()
+
+	c, err := NewCluster(plan.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	l := &Loop{log: slog.New(slog.DiscardHandler)}
+	l.cluster.Stores = c.Stores
+	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
+	w := newWorker(l, &term{loop: l}, ipam.NewAllocator(ipam.Settings{}), queue)
+
+	first, isolating, pod := plan.SelectorKey("first"), plan.SelectorKey("isolating"), plan.PodKey("ns", "p")
+
+	w.regroups.hold(first)
+	w.regroups.hold(isolating)
+	w.fail(pod, "", &nb.MissingRowError{Table: nbmodel.PortGroupTable, ID: "isolating"})
+
+	if got := []plan.Key{w.regroups.take(), w.regroups.take()}; !slices.Equal(got, []plan.Key{isolating, first}) {
+		t.Errorf("took %v, want the selector that isolates the pod, and then the first one", got)
 	}
 }
 
