@@ -328,13 +328,7 @@ func testShortcutFlushed(t *testing.T, r *shortcutRig) {
 
 		tracked := r.trackedBy(t, "node1")
 		for _, l := range lines {
-			pod, _, err := r.entries(l)
-			if err != nil || pod == nil {
-				t.Errorf("%s: %+v, %v", l.name, pod, err)
-				continue
-			}
-
-			if !translates(tracked, pod) {
+			if pod := r.leased(t, l); !translates(tracked, pod) {
 				t.Errorf("%s: %+v is not what the connection tracker has:\n%s", l.name, pod, tracked)
 			}
 		}

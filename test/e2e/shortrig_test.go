@@ -134,6 +134,22 @@ func (r *shortcutRig) entries(l *line) (pod, wire *bpf.Shortcut, err error) {
 	return pod, wire, err
 }
 
+// leased returns the entry of the line's pod that has a lease. Between two leases no entry has one, and
+// one of a former translation cannot be told from the present one.
+func (r *shortcutRig) leased(t *testing.T, l *line) (pod *bpf.Shortcut) {
+	t.Helper()
+
+	within(t, "a lease of "+l.name, func() (err error) {
+		if pod, _, err = r.entries(l); err == nil && (pod == nil || pod.Left <= 0) {
+			err = fmt.Errorf("entry %+v", pod)
+		}
+
+		return err
+	})
+
+	return pod
+}
+
 // inUse returns an error unless both directions of the line have shortcuts in use.
 func (r *shortcutRig) inUse(l *line) error {
 	pod, wire, err := r.entries(l)
