@@ -64,8 +64,9 @@ func TestServices_holdBusyNamespaces(t *testing.T) {
 	check("a busy namespace", 2*3)
 	check("again", 2*3)
 
-	if len(r.dirty) != 3 {
-		t.Errorf("held: %v, want the Services of busy, and one of default", r.dirty)
+	if len(r.dirty) != 3 || r.record.read().Held != 3 {
+		t.Errorf("held: %v (%d in the metric), want the Services of busy, and one of default",
+			r.dirty, r.record.read().Held)
 	}
 
 	select {
@@ -79,6 +80,10 @@ func TestServices_holdBusyNamespaces(t *testing.T) {
 	r.node.Addresses = slices.Clone(r.node.Addresses[:2])
 
 	check("the node has an address less, so all Services are planned", 5*2)
+
+	if held := r.record.read().Held; held != 0 {
+		t.Errorf("%d held in the metric after all Services were planned", held)
+	}
 }
 
 // TestServices_chargeNamespaces checks how many entries the changes of a namespace count.

@@ -40,6 +40,7 @@ type Stats struct {
 	PortUse   []PortUse         // remotes with the highest use of the SNAT range, highest first
 	Shortcuts *ShortcutStats    // nil: no pod of the node can have them
 	Unwritten map[string]int    // entries without room, by table
+	Held      int               // objects whose changes wait for the pace of their namespace
 }
 
 // RestoredRoutes is the last time when the gateway added routes again that were removed from the

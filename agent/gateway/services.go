@@ -339,6 +339,7 @@ func (s *Services) planChanges(n service.Node) {
 // planAll plans all objects, if they are known. It does not count for the pace of their namespaces.
 func (s *Services) planAll(n service.Node) {
 	s.clearDirty() // before reading the objects, so that no later change is lost
+	s.recordHeld()
 
 	keys, known := s.source.Keys()
 	if s.planned = known; !known {
@@ -361,6 +362,17 @@ func (s *Services) planDue() {
 			keys = append(keys, s.takeHolders(k)...)
 		}
 	}
+
+	s.recordHeld()
+}
+
+// recordHeld records how many changed objects are held.
+func (s *Services) recordHeld() {
+	s.dirtyMu.Lock()
+	held := len(s.dirty) // and those that have changed during this round, for which there is another one
+	s.dirtyMu.Unlock()
+
+	s.record.change(func(stats *Stats) { stats.Held = held })
 }
 
 // planKeys plans the keys, and those that a budget lets in or out because of them. It returns the keys

@@ -102,6 +102,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		put("ovnkube_gateway_table_unwritten", float64(n), table)
 	}
 
+	put("ovnkube_gateway_services_to_write", float64(stats.Held))
+
 	for part, n := range stats.Repairs {
 		put("ovnkube_gateway_repairs_total", float64(n), part)
 	}

@@ -29,6 +29,7 @@ func newCollector(t *testing.T) *Collector {
 				},
 				Degraded:  map[string]string{"bind_gate": "", "host_to_service": "no cgroup2"},
 				Unwritten: map[string]int{"services": 12},
+				Held:      3,
 				Shortcuts: &gateway.ShortcutStats{Causes: []string{"hw-offload"}, Limited: 2},
 			}
 		},
@@ -196,6 +197,9 @@ ovnkube_gateway_service_bytes_total{namespace="default",port="80",protocol="SCTP
 # HELP ovnkube_gateway_service_packets_total Packets that arrived at the uplink for a port of a Service.
 # TYPE ovnkube_gateway_service_packets_total counter
 ovnkube_gateway_service_packets_total{namespace="default",port="80",protocol="SCTP",service="web"} 2
+# HELP ovnkube_gateway_services_to_write Services and pods with host ports whose changes are written later, because their namespaces have changed many entries (docs/services.md#pace).
+# TYPE ovnkube_gateway_services_to_write gauge
+ovnkube_gateway_services_to_write 3
 # HELP ovnkube_gateway_table_unwritten Entries that do not fit into the gateway's tables. Their frontends or addresses are not served on the node.
 # TYPE ovnkube_gateway_table_unwritten gauge
 ovnkube_gateway_table_unwritten{table="services"} 12
@@ -224,7 +228,7 @@ ovnkube_gateway_snat_remote_ports_used_max 91
 	c := newCollector(t)
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_agent_ready", "ovnkube_gateway_host_listeners",
 		"ovnkube_gateway_info", "ovnkube_gateway_repairs_total", "ovnkube_gateway_fallback", "ovnkube_gateway_degraded", "ovnkube_gateway_drained", "ovnkube_gateway_snat_remote_ports_used",
-		"ovnkube_gateway_service_bytes_total", "ovnkube_gateway_service_packets_total", "ovnkube_gateway_uncounted_service_ports",
+		"ovnkube_gateway_service_bytes_total", "ovnkube_gateway_service_packets_total", "ovnkube_gateway_services_to_write", "ovnkube_gateway_uncounted_service_ports",
 		"ovn_controller_southbound_database_connected", "ovs_vswitchd_datapath_lookups_total", "ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
 		t.Error(err)
 	}

@@ -73,6 +73,11 @@ func Table() metric.Table {
 			Help:   "Entries that do not fit into the gateway's tables. Their frontends or addresses are not served on the node.",
 		},
 		{
+			Name: "ovnkube_gateway_services_to_write",
+			Kind: metric.Gauge,
+			Help: "Services and pods with host ports whose changes are written later, because their namespaces have changed many entries (docs/services.md#pace).",
+		},
+		{
 			Name: "ovnkube_gateway_shortcut_created_total",
 			Kind: metric.Counter,
 			Help: "Shortcuts created, two per connection (--gateway-shortcuts).",
