@@ -250,6 +250,26 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 	return keys, unknown, nil
 }
 
+// HasRows reports whether the database has rows of the owner. Without a connection, it reports true.
+func (d *DB) HasRows(key plan.Key) bool {
+	conn, err := d.client()
+	if err != nil {
+		return true
+	}
+
+	d.committing.Lock()
+	defer d.committing.Unlock()
+
+	b := newBatch(conn, &d.members, nil)
+	if b.cache == nil {
+		return true
+	}
+
+	have, err := b.owned(key)
+
+	return err != nil || len(have) > 0
+}
+
 // MissingRowError is the error of a key whose rows refer to a row that is not written yet: the row
 // of the table with that plan.Row ID.
 type MissingRowError struct{ Table, ID string }

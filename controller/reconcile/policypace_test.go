@@ -100,6 +100,47 @@ func TestPolicies_takeTurns(t *testing.T) {
 	nbtest.Eventually(t, "no policy is held", func() bool { return held(t, l) == 0 })
 }
 
+// TestRegroup_holdsNoIdleSelectors checks that the selectors of policies without pods are not held, while
+// those of other policies are, and that the port groups of the others are deleted with these policies.
+func TestRegroup_holdsNoIdleSelectors(t *testing.T) {
+	const idlePolicies, selectors = 3, 140
+
+	client, s, l := startAlone(t)
+	groups := func() int { return len(strings.Fields(s.Nbctl("--bare", "--columns=name", "list", "Port_Group"))) }
+	before := groups() + 1 // that of the pods in the namespace without pods, which isolates them
+
+	createLargePolicies(t, client, "busy")
+	nbtest.Eventually(t, "policies and selectors are held", func() bool { return held(t, l) > selectors })
+
+	for n := range idlePolicies { // in a namespace without pods
+		createPeerPolicy(t, client, "default", fmt.Sprint("p", n), selectors)
+	}
+
+	most := 0
+
+	nbtest.Eventually(t, "no policy is held", func() bool {
+		n := held(t, l)
+		most = max(most, n)
+
+		return n == 0
+	})
+
+	// The selectors of busy, with that of its own pods, and all policies.
+	if limit := selectors + 1 + largePolicies + idlePolicies; most > limit {
+		t.Errorf("%d keys were held, want at most %d", most, limit)
+	}
+
+	if n := groups(); n != before+selectors+1 {
+		t.Errorf("%d port groups, want %d", n, before+selectors+1)
+	}
+
+	if err := client.NetworkingV1().NetworkPolicies("busy").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	nbtest.Eventually(t, "the port groups of busy are deleted", func() bool { return groups() == before })
+}
+
 // TestPod_waitsOnlyForItsNewPolicy checks that a pod which a new policy isolates waits for the port group
 // of this policy, and not for the many other policies of its namespace.
 func TestPod_waitsOnlyForItsNewPolicy(t *testing.T) {

@@ -103,6 +103,19 @@ func (w *worker) holdsForRegroup(k plan.Key) bool {
 	return (k.Kind == plan.KindPolicy || k.Kind == plan.KindSelector) && !w.firstSync()
 }
 
+// isIdleSelector reports whether a key is that of a selector that has no port group, neither planned nor in
+// the database. Policies without pods, and those that a budget closes, have such selectors. A tenant can
+// change thousands of them per second, and they would be planned in each transaction.
+func (w *worker) isIdleSelector(k plan.Key) bool {
+	if k.Kind != plan.KindSelector {
+		return false
+	}
+
+	rows, err := plan.Rows(&w.cluster, k)
+
+	return err == nil && len(rows) == 0 && !w.db.HasRows(k)
+}
+
 // regroup reconciles some of the policies and selectors, and lets pods join some of the port groups that
 // they must still join, if it is time. It returns false if the term is over.
 func (w *worker) regroup(ctx context.Context) bool {

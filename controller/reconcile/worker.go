@@ -145,6 +145,9 @@ func (w *worker) takeBatch(taken []plan.Key, size int) batch {
 		case k == wakeKey():
 			w.finishAllocations()
 			w.queue.Done(k) // after it: what is written meanwhile enqueues the key again
+		case w.isIdleSelector(k):
+			w.lag.done(k)
+			w.done(k, nil)
 		case w.holdsForRegroup(k):
 			w.regroups.hold(k)
 		case w.heavy.has(k) || w.throttle.isLimited(k):
