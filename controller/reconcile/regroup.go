@@ -105,9 +105,10 @@ func (w *worker) holdsForRegroup(k plan.Key) bool {
 
 // isIdleSelector reports whether a key is that of a selector that has no port group, neither planned nor in
 // the database. Policies without pods, and those that a budget closes, have such selectors. A tenant can
-// change thousands of them per second, and they would be planned in each transaction.
+// change thousands of them per second, and they would be planned in each transaction. In the first full
+// sync, no selector waits, so the question is not worth a second plan.
 func (w *worker) isIdleSelector(k plan.Key) bool {
-	if k.Kind != plan.KindSelector {
+	if k.Kind != plan.KindSelector || w.firstSync() {
 		return false
 	}
 
