@@ -36,6 +36,10 @@ type batch struct {
 	pending map[plan.Key]*GroupPendingError
 	later   []laterJoins // of the ports in the batch
 	serial  int          // of the last new row
+
+	isolations *joins                 // of ports that wait for groups which isolate them; nil: of none
+	missing    map[string]*laterJoins // of ports in the batch, by name: such groups that do not exist
+	isolated   []join                 // of isolations: those in the transaction
 }
 
 // staleRow is a row that its owner no longer plans.
@@ -60,6 +64,7 @@ func newBatch(conn client.Client, m *members, allowed map[plan.Key]*Allowance) *
 		allowed: allowed,
 		groups:  groupChanges{},
 		pending: map[plan.Key]*GroupPendingError{},
+		missing: map[string]*laterJoins{},
 	}
 }
 
@@ -265,7 +270,7 @@ func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovs
 					continue
 				}
 
-				if b.joinsLater(r, p) {
+				if b.joinsLater(r, p, targets) {
 					later.add(r, p)
 					continue
 				}
@@ -280,6 +285,11 @@ func (b *batch) recordOps(targets map[ref]string, errs map[plan.Key]error) []ovs
 
 			if r.access != nil {
 				b.later = append(b.later, later)
+			}
+
+			if ports := b.isolate(r); len(ports) > 0 {
+				to := addition{r.table, r.uuid, "ports"}
+				additions[to] = append(additions[to], ports...)
 			}
 		}
 	}
@@ -362,6 +372,8 @@ func (b *batch) resolveKey(key plan.Key, records []*record, targets map[ref]stri
 	}
 
 	for _, r := range records {
+		b.recordMissing(r, exists)
+
 		r.parents = slices.DeleteFunc(r.parents, func(p membership) bool {
 			if exists(p.parent) || !r.mayJoinLater(p) {
 				return false

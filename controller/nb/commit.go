@@ -97,6 +97,7 @@ func (d *DB) commit(
 	errs map[plan.Key]error,
 ) (joined bool) {
 	b := newBatch(conn, &d.members, allowed)
+	b.isolations = &d.isolations
 	allowances := copyAllowances(allowed, keys)
 
 	var planned []plan.Key // those without an error so far
@@ -290,12 +291,10 @@ func (e *GroupPendingError) Error() string {
 // finish records the groups that ports must join later, after the batch was written. It adds the errors
 // of the keys of which ports have not joined all port groups because these do not exist.
 func (b *batch) finish(j *joins, errs map[plan.Key]error) {
-	for _, stale := range b.stale {
-		for _, s := range stale {
-			if s.table == nbmodel.LogicalSwitchPortTable {
-				j.remove(nameOf(s.row))
-			}
-		}
+	b.finishIsolations()
+
+	for _, port := range b.deletedPorts() {
+		j.remove(port)
 	}
 
 	for _, l := range b.later {
@@ -309,6 +308,21 @@ func (b *batch) finish(j *joins, errs map[plan.Key]error) {
 			errs[k] = err
 		}
 	}
+}
+
+// deletedPorts returns the names of the ports that the batch deletes.
+func (b *batch) deletedPorts() []string {
+	var names []string
+
+	for _, stale := range b.stale {
+		for _, s := range stale {
+			if s.table == nbmodel.LogicalSwitchPortTable {
+				names = append(names, nameOf(s.row))
+			}
+		}
+	}
+
+	return names
 }
 
 // Stats counts the writes since the start.

@@ -45,8 +45,9 @@ type DB struct {
 	stats     *stats
 	echoes    *echoes // writes of this process that changed must not report
 
-	committing sync.Mutex // held by one commit, Claim or Owners at a time; guards members and joins
+	committing sync.Mutex // held by one commit, Claim or Owners at a time; guards members, joins and isolations
 	joins      joins
+	isolations joins // of ports that wait for groups which isolate them: see isolation.go
 	members    members
 
 	mu          sync.Mutex    // guards all below

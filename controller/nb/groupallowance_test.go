@@ -86,6 +86,7 @@ func (w groupWorld) groups(pod string) string {
 func TestCommitWithin_groups(t *testing.T) {
 	w := newGroupWorld(t)
 	pod := plan.PodKey("ns", "p")
+	commit(t, w.db, map[plan.Key][]plan.Row{plan.PodKey("ns", "other"): w.port("other", "deny a")})
 
 	for _, step := range []struct {
 		name       string

@@ -40,10 +40,12 @@ func (l *laterJoins) add(r *record, p membership) {
 	l.groups[p.parent.name] = r.access[p.parent.name]
 }
 
-// joinsLater reports whether a port joins a group by CommitAndJoin, and not now. All ports join groups that
-// isolate them at once. New ports also join ownGroupsAtOnce groups of their own namespace, and pods with
-// other labels have an allowance for such groups (holdsMembership).
-func (b *batch) joinsLater(r *record, p membership) bool {
+// joinsLater reports whether a port joins a group by CommitAndJoin, and not now. All ports join
+// groups that isolate them at once. New ports also join ownGroupsAtOnce groups of their own
+// namespace, if these have a port on the same switch: if a port is the first one there, northd
+// computes all logical flows again. Pods with other labels have an allowance for such groups
+// (holdsMembership). targets has the UUIDs of parents.
+func (b *batch) joinsLater(r *record, p membership, targets map[ref]string) bool {
 	if b.allowed == nil || !r.mayJoinLater(p) {
 		return false
 	}
@@ -56,9 +58,20 @@ func (b *batch) joinsLater(r *record, p membership) bool {
 		return b.paysForGroups(r, p.parent.table) == nil
 	}
 
+	if r.joined == ownGroupsAtOnce || !b.isOnSwitchOf(r, targets, targets[p.parent]) {
+		return true
+	}
+
 	r.joined++
 
-	return r.joined > ownGroupsAtOnce
+	return false
+}
+
+// isOnSwitchOf reports whether a group has a port on the switch of a new port.
+func (b *batch) isOnSwitchOf(r *record, targets map[ref]string, group string) bool {
+	return slices.ContainsFunc(r.parents, func(p membership) bool {
+		return p.parent.table == nbmodel.LogicalSwitchTable && b.remainsOn(targets[p.parent], group, nil)
+	})
 }
 
 // portsPerTurn is how many ports join a group before it is the turn of the next namespace.

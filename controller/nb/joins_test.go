@@ -52,6 +52,7 @@ func TestJoin(t *testing.T) {
 		}
 	}
 
+	commit(t, w.db, map[plan.Key][]plan.Row{plan.PodKey("ns", "o"): w.foreign("o", "a:ns c:ns")})
 	w.commitLimited("p", w.foreign("p", "a:ns b:x c:ns:x d:y"))
 	expect("a new pod", "p", "a c deny", 2)
 
@@ -108,7 +109,8 @@ func TestJoin(t *testing.T) {
 	expect("another leader has begun", "r", "deny", 2)
 }
 
-// TestJoin_ownGroups checks that a new pod joins 16 groups of its own namespace at once.
+// TestJoin_ownGroups checks that a new pod joins 16 groups of its own namespace at once, and only
+// those that have a port on its switch: the first port on a switch costs northd more.
 func TestJoin_ownGroups(t *testing.T) {
 	w := newGroupWorld(t)
 
@@ -122,11 +124,29 @@ func TestJoin_ownGroups(t *testing.T) {
 		text += fmt.Sprintf("own%d:ns ", i)
 	}
 
-	commit(t, w.db, map[plan.Key][]plan.Row{plan.PolicyKey("ns", "own"): groups})
+	commit(t, w.db, map[plan.Key][]plan.Row{plan.PolicyKey("ns", "own"): groups, plan.NodeKey("m"): {plan.LogicalSwitch{Name: "m"}}})
+	w.commitLimited("first", w.foreign("first", text))
+
+	if got := w.groups("first"); got != "deny" || w.db.Joining() != 20 {
+		t.Errorf("the first pod is in groups %q, and %d are left to join, want deny and 20", got, w.db.Joining())
+	}
+
+	if errs, again, err := w.db.CommitAndJoin(t.Context(), nil, 20, 20); err != nil || len(errs)+len(again) > 0 {
+		t.Fatalf("CommitAndJoin: %v, %v, %v", errs, again, err)
+	}
+
 	w.commitLimited("p", w.foreign("p", text))
 
 	if got := len(strings.Fields(w.groups("p"))); got != 1+16 || w.db.Joining() != 4 {
 		t.Errorf("the pod is in %d groups, and %d are left to join, want 17 and 4", got, w.db.Joining())
+	}
+
+	elsewhere, _ := w.foreign("elsewhere", text)[0].(plan.LogicalSwitchPort)
+	elsewhere.Switch = "m"
+	w.commitLimited("elsewhere", []plan.Row{elsewhere})
+
+	if got := w.groups("elsewhere"); got != "deny" || w.db.Joining() != 20 {
+		t.Errorf("the pod on another switch is in groups %q, and %d are left to join, want deny and 20", got, w.db.Joining())
 	}
 }
 

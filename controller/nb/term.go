@@ -64,6 +64,7 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	defer d.committing.Unlock()
 
 	d.joins.reset() // other leaders may have changed the ports
+	d.isolations.reset()
 
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
