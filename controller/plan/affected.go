@@ -122,7 +122,8 @@ func (ch nodeChange) zoneChanged() bool {
 //   - the node itself, and other nodes: see addNodes;
 //   - the cluster's own rows, which have the address sets of hosts: see addHostSets;
 //   - pods of the node, and a pod whose port has the name of one of the node's: see addNodePods;
-//   - Services: see addNodeServices.
+//   - Services: see addNodeServices;
+//   - policies that a share opens or closes because the number of nodes has changed.
 func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Node](old, now)
 	ch := newNodeChange(before, after, c.Config)
@@ -131,6 +132,10 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	addHostSets(c, keys, ch)
 	addNodePods(c, keys, ch)
 	addNodeServices(c, keys, ch)
+
+	if ch.createdOrDeleted() {
+		c.budgets.addNodeCountChange(c, keys)
+	}
 }
 
 // addNodes adds:

@@ -21,8 +21,8 @@
 //   - which frontends a Service or a pod with host ports gets: claim.go, conflict.go,
 //     controlplane.go, accounting.go, servicenode.go;
 //   - policies: policy.go and policymatch.go (ACLs), policyusage.go (port groups), policychange.go
-//     (affected owners), policycost.go, policyscope.go and policybudget.go (which policies fit into
-//     the bounds of a namespace);
+//     (affected owners), policycost.go, policyscope.go, policyshare.go and policybudget.go (which
+//     policies fit into the bounds and the share of a namespace);
 //   - selectors of policies: selector.go, portgroup.go.
 //
 // Names and shapes of rows are those of ovn-kubernetes; columns are those of OVN 23.03.

@@ -11,7 +11,8 @@ import (
 // Bounds on what one object, or the policies of a namespace, can request, so that planning it does
 // not delay other objects for long. The part that exceeds a bound is left out and named in an
 // Unserved: it fails closed. docs/networkpolicy.md and docs/services.md list the bounds. Bounds on
-// memberships in port groups are in policyscope.go, those of package service in its bound.go.
+// memberships in port groups are in policyscope.go, shares of all namespaces in policyshare.go, and
+// the bounds of package service in its bound.go.
 const (
 	maxRulePrefixes   = 4096     // of a rule's blocks after removing their exceptions
 	maxPolicyPrefixes = 16384    // of all rules
@@ -146,6 +147,9 @@ func addExceededFlows(flows perSide[int], states perSide[directionState], wrong 
 		case exceedsMembershipLimits:
 			wrong.add("spec.%s: with the selectors of its rules the policies of the namespace, oldest first, would have more than %d selectors for pods of another namespace, %d for its own, or %d memberships of pods: the policy allows nothing in this direction",
 				d.rulesField, maxForeignGroups, maxOwnGroups, maxMemberships)
+		case exceedsShare:
+			wrong.add("spec.%s: with its rules the policies of the namespace, oldest first, would have more selectors or flows than its share: many namespaces need more than %d selectors or %d flows: the policy allows nothing in this direction",
+				d.rulesField, basicGroups, basicFlows)
 		}
 	}
 }

@@ -11,15 +11,16 @@ import (
 
 // budgets decides which directions (ingress, egress) of policies are served, so that the policies
 // of one namespace stay within its bounds on flows (policycost.go) and on memberships of pods in
-// port groups (policyscope.go). The policies get their parts in the order of their age. A direction
-// that does not fit in what the older ones leave is closed: it allows nothing and uses nothing, and
-// its rules have no port groups. The same applies to a policy that selects no pod, which needs
-// nothing.
+// port groups (policyscope.go), and within its share of what all namespaces have (policyshare.go).
+// The policies get their parts in the order of their age. A direction that does not fit in what the
+// older ones leave is closed: it allows nothing and uses nothing, and its rules have no port
+// groups. The same applies to a policy that selects no pod, which needs nothing.
 //
 // Affected calls an add method for each change of an object. It works in three steps:
 //  1. Update the budgets with the new version of the object. They are not computed anew, because a
 //     namespace may have thousands of policies.
-//  2. Decide the states of all directions of these budgets again (divide).
+//  2. Decide the states of all directions of these budgets again (divide), and those of all budgets
+//     that exceed their share if the shares have changed.
 //  3. Add the owners that depend on states which have changed (announce). A change of one policy
 //     may open or close others.
 //
@@ -32,8 +33,11 @@ import (
 // thousands of memberships by creating and deleting a single pod.
 type budgets struct {
 	mu          sync.Mutex         // guards all fields and what they refer to
-	byNamespace map[string]*budget // only those that have been used
+	byNamespace map[string]*budget // of the namespaces with policies; nil: none has been read
 	scopes      scopes             // of the selectors of the budgets' policies
+	shares      policyShares
+	share       policyUse            // of each namespace, with which the states were decided
+	changed     map[*budget]struct{} // those with changes that announce has yet to see
 }
 
 // budget has the policies of a namespace.
@@ -41,6 +45,7 @@ type budget struct {
 	namespace string
 	policies  []*budgetMember // the oldest first
 	byName    map[string]*budgetMember
+	request   policyUse // what the policies would use without a share
 }
 
 // budgetMember is a policy with its part of the budget.
@@ -67,6 +72,7 @@ const (
 	exceedsDirectionLimit                         // the direction itself exceeds maxDirectionFlows
 	exceedsNamespaceLimit                         // older policies leave too few of maxNamespaceFlows
 	exceedsMembershipLimits                       // older policies leave too few memberships (policyscope.go)
+	exceedsShare                                  // older policies leave too little of the share (policyshare.go)
 )
 
 // olderFirst orders policies by age, then by UID. The names decide only between objects that have
@@ -166,17 +172,14 @@ func (bs *budgets) update(c *Cluster, keys, policies keySet, change func(*budget
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	changed := map[*budget]struct{}{}
-
 	for k := range policies {
-		b := bs.budgetOf(c, k.Namespace)
-		change(b, k)
-		changed[b] = struct{}{}
+		change(bs.budgetOf(c, k.Namespace), k)
 	}
 
-	for b := range changed {
-		bs.announce(c, keys, b)
-		bs.dropEmptyBudget(b.namespace)
+	bs.announceAll(c, keys)
+
+	for k := range policies {
+		bs.dropEmptyBudget(k.Namespace)
 	}
 }
 
@@ -200,7 +203,7 @@ func (bs *budgets) addFirstPod(c *Cluster, keys keySet, pod *corev1.Pod) {
 
 	if isFirst {
 		bs.divide(b)
-		bs.announce(c, keys, b)
+		bs.announceAll(c, keys)
 	}
 }
 
@@ -226,13 +229,38 @@ func (bs *budgets) addNamespaceChange(c *Cluster, keys keySet, namespace string)
 	}
 }
 
+// addNodeCountChange adds the owners whose rows depend on policies that are opened or closed
+// because a node was created or deleted.
+func (bs *budgets) addNodeCountChange(c *Cluster, keys keySet) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+
+	if bs.byNamespace == nil {
+		return // the first budget reads the nodes
+	}
+
+	bs.shares.nodes = countedNodes(c)
+	bs.applyShares()
+	bs.announceAll(c, keys)
+}
+
 // divideAll divides all budgets again. Selectors of policies in any namespace may select from the
 // namespace that has changed.
 func (bs *budgets) divideAll(c *Cluster, keys keySet) {
 	for _, b := range bs.byNamespace {
 		bs.divide(b)
+	}
+
+	bs.announceAll(c, keys)
+}
+
+// announceAll calls announce for all budgets that have changed.
+func (bs *budgets) announceAll(c *Cluster, keys keySet) {
+	for b := range bs.changed {
 		bs.announce(c, keys, b)
 	}
+
+	clear(bs.changed)
 }
 
 // announce adds the policies of a budget whose states have changed since the last call, their port
@@ -295,41 +323,60 @@ func (bs *budgets) forget() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 
-	bs.byNamespace, bs.scopes = nil, scopes{}
+	bs.byNamespace, bs.scopes, bs.changed = nil, scopes{}, nil
 }
 
-// budgetOf returns the namespace's budget. It computes the budget from the stores at first use. The
-// caller must hold the lock.
+// budgetOf returns the namespace's budget. The first call computes the budgets of all namespaces
+// from the stores, because their shares depend on each other. The caller must hold the lock.
 func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
-	if b := bs.byNamespace[namespace]; b != nil {
-		return b
+	if bs.byNamespace == nil {
+		bs.readAll(c)
 	}
 
-	b := &budget{namespace: namespace, byName: map[string]*budgetMember{}}
+	b := bs.byNamespace[namespace]
+	if b == nil {
+		b = newBudget(namespace)
+		bs.byNamespace[namespace] = b
+	}
 
-	// The index also has policies of other namespaces with peers in this one.
-	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, inNamespace(namespace)) {
-		if p.Namespace == namespace {
-			m := bs.newMember(c, p)
-			b.byName[p.Name] = m
-			b.policies = append(b.policies, m)
+	return b
+}
+
+func newBudget(namespace string) *budget {
+	return &budget{namespace: namespace, byName: map[string]*budgetMember{}}
+}
+
+// readAll computes all budgets from the stores.
+func (bs *budgets) readAll(c *Cluster) {
+	bs.byNamespace, bs.changed = map[string]*budget{}, map[*budget]struct{}{}
+	bs.shares = policyShares{nodes: countedNodes(c)}
+	bs.share = bs.shares.limit()
+
+	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
+		b := bs.byNamespace[p.Namespace]
+		if b == nil {
+			b = newBudget(p.Namespace)
+			bs.byNamespace[p.Namespace] = b
+		}
+
+		m := bs.newMember(c, p)
+		b.byName[p.Name] = m
+		b.policies = append(b.policies, m)
+	}
+
+	for _, b := range bs.byNamespace {
+		slices.SortFunc(b.policies, olderFirst)
+		bs.divide(b)
+	}
+
+	// There is nothing to announce: all plans use these states from the start.
+	for b := range bs.changed {
+		for _, m := range b.policies {
+			m.announcedChanges = m.changes
 		}
 	}
 
-	slices.SortFunc(b.policies, olderFirst)
-	bs.divide(b)
-
-	for _, m := range b.policies { // nothing to announce: all plans use these states from the start
-		m.announcedChanges = m.changes
-	}
-
-	if bs.byNamespace == nil {
-		bs.byNamespace = map[string]*budget{}
-	}
-
-	bs.byNamespace[namespace] = b
-
-	return b
+	clear(bs.changed)
 }
 
 // newMember reads all that the state of a policy depends on. divide has yet to set the states.
@@ -413,35 +460,82 @@ func (bs *budgets) updateFlows(b *budget, m *budgetMember) {
 	}
 }
 
-// divide sets the states of all members. Only directions that are served use up the bounds.
+// divide sets the states of all members. If that changes the shares of all namespaces, it also sets
+// those of other budgets.
 func (bs *budgets) divide(b *budget) {
-	left := maxNamespaceFlows // flows
-	memberships := bs.scopes.newMemberships(b.namespace)
+	states, request := bs.decide(b, noShare)
 
-	for _, m := range b.policies {
-		var states perSide[directionState]
+	bs.shares.add(b.request, -1)
+	bs.shares.add(request, 1)
+	b.request = request
 
-		for side, n := range m.flows {
-			switch {
-			case !m.hasPods:
-				states[side] = directionIdle
-			case n > maxDirectionFlows:
-				states[side] = exceedsDirectionLimit
-			case n > left:
-				states[side] = exceedsNamespaceLimit
-			case !memberships.take(m.scopedGroups(side)):
-				states[side] = exceedsMembershipLimits
-			default:
-				states[side] = directionServed
-				left -= n
-			}
-		}
+	bs.applyShares()
 
-		if states != m.states {
-			m.states = states
-			m.changes++
+	if request.exceeds(bs.share) {
+		states, _ = bs.decide(b, bs.share)
+	}
+
+	bs.setStates(b, states)
+}
+
+// applyShares sets the states of the budgets that exceed the share, or have exceeded the former
+// one, if it has changed.
+func (bs *budgets) applyShares() {
+	share, former := bs.shares.limit(), bs.share
+	if share == former {
+		return
+	}
+
+	bs.share = share
+
+	for _, b := range bs.byNamespace {
+		if b.request.exceeds(share) || b.request.exceeds(former) {
+			states, _ := bs.decide(b, share)
+			bs.setStates(b, states)
 		}
 	}
+}
+
+// setStates sets the states of the members, in the order of policies.
+func (bs *budgets) setStates(b *budget, states []perSide[directionState]) {
+	for i, m := range b.policies {
+		if states[i] != m.states {
+			m.states = states[i]
+			m.changes++
+			bs.changed[b] = struct{}{}
+		}
+	}
+}
+
+// decide returns the states of all members with a share, and the use of the directions that are
+// served. Only these use up the bounds.
+func (bs *budgets) decide(b *budget, share policyUse) (states []perSide[directionState], used policyUse) {
+	states = make([]perSide[directionState], len(b.policies))
+	memberships := bs.scopes.newMemberships(b.namespace)
+
+	for i, m := range b.policies {
+		for side, n := range m.flows {
+			switch after := used.flows + n; {
+			case !m.hasPods:
+				states[i][side] = directionIdle
+			case n > maxDirectionFlows:
+				states[i][side] = exceedsDirectionLimit
+			case after > maxNamespaceFlows:
+				states[i][side] = exceedsNamespaceLimit
+			case after > share.flows:
+				states[i][side] = exceedsShare
+			default:
+				states[i][side] = memberships.take(m.scopedGroups(side), share.groups)
+				if states[i][side] == directionServed {
+					used.flows = after
+				}
+			}
+		}
+	}
+
+	used.groups = len(memberships.groups)
+
+	return states, used
 }
 
 // scopedGroups returns the port groups to which the rules of a side refer.

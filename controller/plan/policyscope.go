@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"math/bits"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,11 +112,7 @@ func countedPods(c *Cluster, namespace string) int {
 		panic(err) // a store without its index is a programming error
 	}
 
-	if len(pods) <= minCountedPods {
-		return minCountedPods
-	}
-
-	return 1 << bits.Len(uint(len(pods)-1))
+	return max(minCountedPods, powerOfTwo(len(pods)))
 }
 
 // rereadPods reads the number of a namespace's pods again, and reports whether a scope has changed.
@@ -199,9 +194,10 @@ func (ss *scopes) newMemberships(namespace string) *memberships {
 	return &memberships{own: own, groups: map[string]struct{}{}, counts: make([]int, len(ss.pods))}
 }
 
-// take counts the groups, and returns true. If they exceed a bound, it counts none of them, and
-// returns false. Groups that have been counted are not counted again.
-func (m *memberships) take(groups []scopedGroup) bool {
+// take counts the groups, and returns directionServed. If they exceed a bound, or if there are more
+// than most groups then, it counts none of them, and returns why. Groups that have been counted are
+// not counted again.
+func (m *memberships) take(groups []scopedGroup, most int) directionState {
 	var taken []scopedGroup
 
 	for _, g := range groups {
@@ -214,11 +210,16 @@ func (m *memberships) take(groups []scopedGroup) bool {
 
 		if !m.count(g.scope) {
 			m.uncount(taken)
-			return false
+			return exceedsMembershipLimits
 		}
 	}
 
-	return true
+	if len(taken) > 0 && len(m.groups) > most {
+		m.uncount(taken)
+		return exceedsShare
+	}
+
+	return directionServed
 }
 
 // count counts one group, and reports whether all bounds hold.

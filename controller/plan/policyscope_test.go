@@ -138,6 +138,11 @@ func TestBudgets_membershipLimits(t *testing.T) {
 		many = append(many, labelled(fmt.Sprint("n", i), nil))
 	}
 
+	large := slices.Clone(namespaces) // the share is larger than this bound
+	for i := range 8 {
+		large = append(large, simNode(2+i))
+	}
+
 	crowded := slices.Clone(namespaces) // 513 pods count as 1,024
 	for i := range 513 {
 		crowded = append(crowded, podAt("a", fmt.Sprint("pod", i), 1))
@@ -156,8 +161,8 @@ func TestBudgets_membershipLimits(t *testing.T) {
 		{"different namespaces", namespaces, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(team("a"), 0, 128)...), selecting("ns", "p2", 2, "", absent(team("b"), 0, 128)...)}, ""},
 		{"one selector for both namespaces", namespaces, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(team("a"), 0, 128)...), selecting("ns", "p2", 2, "", absent(everywhere, 0, 1)...)}, "p2"},
 		{"policies of different namespaces", namespaces, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(team("a"), 0, 128)...), selecting("a", "p2", 2, "", absent(team("a"), 128, 128)...)}, ""},
-		{"at the bound of its own namespace", namespaces, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(nil, 0, 256)...), selecting("ns", "p2", 2, "", absent(nil, 256, 256)...), selecting("ns", "p3", 3, "", absent(nil, 512, 256)...), selecting("ns", "p4", 4, "", absent(nil, 768, 256)...)}, ""},
-		{"beyond that", namespaces, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(nil, 0, 256)...), selecting("ns", "p2", 2, "", absent(nil, 256, 256)...), selecting("ns", "p3", 3, "", absent(nil, 512, 256)...), selecting("ns", "p4", 4, "", absent(nil, 768, 256)...), selecting("ns", "p5", 5, "", absent(nil, 1024, 1)...)}, "p5"},
+		{"at the bound of its own namespace", large, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(nil, 0, 256)...), selecting("ns", "p2", 2, "", absent(nil, 256, 256)...), selecting("ns", "p3", 3, "", absent(nil, 512, 256)...), selecting("ns", "p4", 4, "", absent(nil, 768, 256)...)}, ""},
+		{"beyond that", large, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(nil, 0, 256)...), selecting("ns", "p2", 2, "", absent(nil, 256, 256)...), selecting("ns", "p3", 3, "", absent(nil, 512, 256)...), selecting("ns", "p4", 4, "", absent(nil, 768, 256)...), selecting("ns", "p5", 5, "", absent(nil, 1024, 1)...)}, "p5"},
 		{"at the bound of memberships", many, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(everywhere, 0, 16)...)}, ""},
 		{"a younger one fits there, too", many, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(everywhere, 0, 17)...), selecting("ns", "p2", 2, "", absent(everywhere, 0, 16)...)}, "p1"},
 		{"beyond this one", many, []*networkingv1.NetworkPolicy{selecting("ns", "p1", 1, "", absent(everywhere, 0, 16)...), selecting("ns", "p2", 2, "", absent(nil, 0, 1)...)}, "p2"},
@@ -332,8 +337,16 @@ func TestBudgets_movedSelector(t *testing.T) {
 // some changes ahead of Affected. It ends when the changes have closed directions, left policies without
 // rows and put pods into groups often enough, which takes some seeds longer than others.
 func TestBudgets_announceEveryChange(t *testing.T) {
+	for _, namespaces := range []int{3, 10} {
+		t.Run(fmt.Sprint(namespaces, " namespaces"), func(t *testing.T) { announceEveryChange(t, namespaces) })
+	}
+}
+
+func announceEveryChange(t *testing.T, namespaces int) {
+	t.Helper()
+
 	r := rand.New(rand.NewPCG(randomtest.Seed(t), 1))
-	w := &world{r: r, c: simCluster(t, simNode(1)), planned: map[plan.Key]string{}}
+	w := &world{r: r, c: simCluster(t, simNode(1)), namespaces: namespaces, planned: map[plan.Key]string{}}
 
 	closed, idle, groups := 0, 0, 0
 	isEnough := func() bool { return closed >= 10 && idle >= 20 && groups >= 100 }
@@ -373,10 +386,11 @@ func TestBudgets_announceEveryChange(t *testing.T) {
 
 // world is a cluster that changes at random, with the plans of its owners as they were left.
 type world struct {
-	r       *rand.Rand
-	c       *plan.Cluster
-	planned map[plan.Key]string
-	changes []struct{ old, now any } // that Affected has not seen
+	r          *rand.Rand
+	c          *plan.Cluster
+	namespaces int
+	planned    map[plan.Key]string
+	changes    []struct{ old, now any } // that Affected has not seen
 }
 
 // change changes, adds or removes an object. Now and then, some owners are planned before Affected
@@ -384,7 +398,7 @@ type world struct {
 func (w *world) change(t *testing.T, step int) {
 	t.Helper()
 
-	r, namespace := w.r, fmt.Sprint("ns", w.r.IntN(3))
+	r, namespace := w.r, fmt.Sprint("ns", w.r.IntN(w.namespaces))
 
 	var now k8sruntime.Object
 
