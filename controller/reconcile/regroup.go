@@ -9,10 +9,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// A new or deleted port group, and a changed ACL, makes northd compute all logical flows again. So the
-// rows of policies and selectors are written together, and pods join port groups in the same
-// transaction, once per second. The size of each transaction is bounded, because a pod that is created
-// meanwhile waits for it (docs/decisions/0072-pace-of-policies.md).
+// A new or deleted port group, and a changed ACL, makes northd compute all logical flows again. So
+// the rows of policies and selectors are written together, and pods join port groups in the same
+// transaction, at most once per second. The size of each transaction is bounded, because a pod that
+// is created meanwhile waits for it (docs/decisions/0072-pace-of-policies.md).
 
 const (
 	// regroupEvery is the time between two transactions, after regroupsAtOnce of them without a pause.
@@ -25,6 +25,9 @@ const (
 	portsPerJoin    = 1024
 	// regroupFor is how long policies are planned for one transaction.
 	regroupFor = 25 * time.Millisecond
+	// fewNamespaces is the number of namespaces whose policies may wait at the same time at this
+	// pace. If there are more, each transaction counts as regroupsAtOnce of them.
+	fewNamespaces = 2
 )
 
 // regroups has the policies and selectors that wait for the next transaction. Selectors that isolate new
@@ -91,11 +94,19 @@ func (r *regroups) wait() time.Duration {
 	return max(0, time.Duration(missing*float64(regroupEvery)))
 }
 
-// spend makes the next transactions wait, because one with these units is written. A larger one than usual
-// counts several times, up to regroupsAtOnce.
-func (r *regroups) spend(units int) {
-	times := (units + unitsPerRegroup - 1) / unitsPerRegroup
-	r.pace.ReserveN(time.Now(), min(max(1, times), regroupsAtOnce))
+// isContended reports whether policies of more than fewNamespaces wait.
+func (r *regroups) isContended() bool { return len(r.turns.keys) > fewNamespaces }
+
+// spend makes the next transactions wait, because one with these units is written. A larger one
+// than usual counts several times, up to regroupsAtOnce. One that was taken from many namespaces
+// (isContended) always counts as often, because their policies could keep northd busy all the time.
+func (r *regroups) spend(units int, wasContended bool) {
+	times := max(1, (units+unitsPerRegroup-1)/unitsPerRegroup)
+	if wasContended {
+		times = regroupsAtOnce
+	}
+
+	r.pace.ReserveN(time.Now(), min(times, regroupsAtOnce))
 }
 
 // holdsForRegroup reports whether a key is reconciled by regroup. In the first full sync, no key is.
@@ -140,11 +151,11 @@ func (w *worker) regroup(ctx context.Context) bool {
 		return false
 	}
 
-	joins := w.db.Joining() > 0
+	joins, wasContended := w.db.Joining() > 0, w.regroups.isContended()
 
 	b, units := w.takeRegroup()
 	if units > 0 || joins { // a full sync of policies that have not changed needs no pace
-		w.regroups.spend(units)
+		w.regroups.spend(units, wasContended)
 	}
 
 	w.commit(ctx, b)

@@ -1,10 +1,12 @@
 package reconcile
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -143,7 +145,7 @@ func TestRegroups_wait(t *testing.T) {
 			t.Errorf("transaction %d waits for %s", i, wait)
 		}
 
-		r.spend(unitsPerRegroup)
+		r.spend(unitsPerRegroup, r.isContended())
 	}
 
 	if wait := r.wait(); wait < regroupEvery/2 || wait > regroupEvery {
@@ -152,12 +154,49 @@ func TestRegroups_wait(t *testing.T) {
 
 	for units, times := range map[int]time.Duration{2*unitsPerRegroup + 1: 3, 100 * unitsPerRegroup: regroupsAtOnce} {
 		before := r.wait()
-		r.spend(units)
+		r.spend(units, r.isContended())
 
 		if more := r.wait() - before; more > times*regroupEvery || more < times*regroupEvery-regroupEvery/2 {
 			t.Errorf("after %d units, the next one waits %s longer, want %s", units, more, times*regroupEvery)
 		}
 	}
+}
+
+// TestRegroups_slowIfManyWait checks that a transaction counts several times while policies of more
+// than a few namespaces wait.
+func TestRegroups_slowIfManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // no tokens come meanwhile
+		r := newRegroups(&plan.Cluster{})
+		expect := func(name string, wait time.Duration) {
+			t.Helper()
+
+			before := r.wait()
+			r.spend(1, r.isContended())
+
+			if got := r.wait() - before; got != wait {
+				t.Errorf("%s: the next transaction waits %s longer, want %s", name, got, wait)
+			}
+		}
+
+		for range regroupsAtOnce {
+			r.spend(1, false)
+		}
+
+		for n := range fewNamespaces {
+			r.hold(plan.PolicyKey(fmt.Sprint("ns", n), "p"))
+			r.hold(plan.PolicyKey(fmt.Sprint("ns", n), "q"))
+		}
+
+		expect("few namespaces", regroupEvery)
+		r.hold(plan.PolicyKey("another", "p"))
+		expect("many namespaces", regroupsAtOnce*regroupEvery)
+
+		for len(r.held) > 1 {
+			r.take()
+		}
+
+		expect("one namespace is left", regroupEvery)
+	})
 }
 
 // TestLag_hold checks that owners which a pace holds do not wait, also if further events concern them.

@@ -11,18 +11,18 @@ import (
 
 // Limits of a namespace's changes, in units of nb.Allowance. northd, the Southbound server and
 // ovn-controller each work on one thing at a time, so a pod waits for the changes before it. A
-// namespace at these limits keeps them busy for a fifth of the time. totalPerSecond limits all of them
-// together.
+// namespace at these limits keeps them busy for a sixth of the time. totalPerSecond limits all of
+// them together.
 const (
 	unitsPerSecond = 512
 	unitsAtOnce    = 1024 // after a pause
-	unitsPerCommit = 256  // of all namespaces; others wait for one commit at most
-	// totalPerSecond is for all namespaces together. OVN needs about a third of its time for it.
-	totalPerSecond = 1024
+	unitsPerCommit = 128  // of all namespaces; others wait for one commit at most
+	// totalPerSecond is for all namespaces together. OVN needs about a sixth of its time for it.
+	totalPerSecond = 512
 	// vipsPerUnit is the number of VIPs that the controller plans and compares in the time that
 	// OVN needs for a unit. Pods wait for that, too, and a Service that changes step by step is
 	// planned at each step.
-	vipsPerUnit = 32
+	vipsPerUnit = 16
 )
 
 // throttle limits how fast the load balancers of each namespace change: those of its Services and

@@ -69,7 +69,7 @@ func newWorker(
 // run reconciles keys until the queue is shut down or the term is over. In each round, it reconciles a
 // batch of keys together, then slow keys one after another, and then some of the policies that the pace
 // of regroup permits. So a new key waits for one batch, for slow keys as long as slowFor and the last of
-// them take, and once per second for policies.
+// them take, and at most once per second for policies.
 func (w *worker) run(ctx context.Context) error {
 	defer w.writes.wait()
 

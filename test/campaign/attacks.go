@@ -305,7 +305,7 @@ func (g *generator) growingService() [][]call {
 }
 
 // manySelectors: policies select pods of all namespaces by many labels. The first ones have no pods,
-// the next four are as many as a namespace's budget permits, and the others are beyond it.
+// the next four are as many as the bounds of a namespace permit, and the others are beyond them.
 func (g *generator) manySelectors() [][]call {
 	everywhere := &metav1.LabelSelector{}
 	none, few, many := absentPolicies(g.namespaces[0], 10, 256, "none", everywhere), absentPolicies(g.namespaces[0], 4, 32, "web", everywhere), absentPolicies(g.namespaces[0], 4, 256, "web", everywhere)

@@ -41,8 +41,8 @@ func allPlanted() []planted {
 			plant{"controller/reconcile/throttle.go", map[string]string{
 				"\tunitsPerSecond = 512\n": "\tunitsPerSecond = 1 << 20\n",
 				"\tunitsAtOnce    = 1024 ": "\tunitsAtOnce    = 1 << 20 ",
-				"\tunitsPerCommit = 256 ":  "\tunitsPerCommit = 1 << 20 ",
-				"\ttotalPerSecond = 1024":  "\ttotalPerSecond = 1 << 20",
+				"\tunitsPerCommit = 128 ":  "\tunitsPerCommit = 1 << 20 ",
+				"\ttotalPerSecond = 512\n": "\ttotalPerSecond = 1 << 20\n",
 			}},
 			"a victim's pods, ",
 		},
