@@ -25,6 +25,9 @@ const (
 	nbSocket = "ovnnb_db.sock"
 	sbSocket = "ovnsb_db.sock"
 
+	// daemonNice is the scheduling priority that ovs-ctl and ovn-ctl give all daemons by default.
+	daemonNice = -10
+
 	// probeInterval keeps a starved machine from dropping slow connections; the default is 5 s.
 	// Milliseconds.
 	probeInterval = "60000"
@@ -45,14 +48,19 @@ func daemonEnv(dir string) []string {
 // daemon starts a program of OVS or OVN in the host's namespace. Its log is
 // <Dir>/log/<host>-<program>.log.
 func (l *Lab) daemon(ns, run string, argv ...string) (*process.Process, error) {
-	return l.spawn(ns, filepath.Base(run)+"-"+argv[0], daemonEnv(run),
+	return l.spawnNice(ns, filepath.Base(run)+"-"+argv[0], daemonNice, daemonEnv(run),
 		append(argv, "--pidfile", "-vconsole:info", "-vsyslog:off", "-vfile:off")...)
 }
 
 // spawn starts a recorded process. Its name must be unique in the lab.
 func (l *Lab) spawn(ns, name string, env []string, argv ...string) (*process.Process, error) {
+	return l.spawnNice(ns, name, 0, env, argv...)
+}
+
+// spawnNice is spawn with a scheduling priority.
+func (l *Lab) spawnNice(ns, name string, nice int, env []string, argv ...string) (*process.Process, error) {
 	return process.Start(process.Spec{
-		Argv: argv, Env: env, Netns: ns, Log: l.path("log/" + name + ".log"), Record: l.record(name),
+		Argv: argv, Env: env, Netns: ns, Log: l.path("log/" + name + ".log"), Record: l.record(name), Nice: nice,
 	})
 }
 
@@ -78,7 +86,7 @@ func (l *Lab) serve(ctx context.Context, ns, run, socket string, args ...string)
 	// Two servers share central's run directory, so their file names must differ.
 	argv = append(argv, "--pidfile="+db+".pid", "--unixctl="+db+".ctl", "-vconsole:info", "-vsyslog:off", "-vfile:off")
 
-	p, err := l.spawn(ns, name, daemonEnv(run), argv...)
+	p, err := l.spawnNice(ns, name, daemonNice, daemonEnv(run), argv...)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type Spec struct {
 	Netns  string   // name under /run/netns; "": that of the caller
 	Log    string   // file for both outputs, appended to; "" discards them
 	Record string   // file that records the process; "": none
+	Nice   int      // scheduling priority
 	// Tethered daemons are killed when the caller ends.
 	Tethered bool
 }
@@ -46,6 +47,10 @@ func Start(s Spec) (*Process, error) {
 	name := filepath.Base(s.Argv[0])
 
 	argv := s.Argv
+	if s.Nice != 0 {
+		argv = append([]string{"nice", "-n", strconv.Itoa(s.Nice)}, argv...) // the same PID
+	}
+
 	if s.Netns != "" {
 		// nsenter, not `ip netns exec`: the latter remounts /sys and so hides bpffs. nsenter executes the
 		// program under the same PID.
