@@ -14,9 +14,9 @@ import (
 // switch. Nothing else of the owner is changed before its next commit, because a port that leaves
 // another group may lose isolation.
 
-// recordMissing records the groups that do not exist and isolate the existing port of a record.
+// recordMissing records the groups that do not exist and isolate the port of a record.
 func (b *batch) recordMissing(r *record, exists func(ref) bool) {
-	if r.table != nbmodel.LogicalSwitchPortTable || r.old == nil {
+	if r.table != nbmodel.LogicalSwitchPortTable {
 		return
 	}
 

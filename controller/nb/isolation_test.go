@@ -128,6 +128,24 @@ func TestIsolation(t *testing.T) {
 		q:                         {plan.LogicalSwitchPort{Switch: "n", Name: "ns_q", Groups: []string{"late6"}}},
 	})
 	expect("the port and its group are in one batch", "q", "late6")
+
+	fail("q", "late6 late7")
+	commit(t, w.db, map[plan.Key][]plan.Row{
+		plan.SelectorKey("late7"): {plan.PortGroup{Name: "late7"}},
+		q:                         {plan.LogicalSwitchPort{Switch: "n", Name: "ns_q", Groups: []string{"late6"}}},
+	})
+	expect("the port does not need the group of its batch any more", "q", "late6")
+
+	// Groups that only allow traffic are joined at the pace of CommitAndJoin.
+	errs = w.db.CommitWithin(t.Context(), map[plan.Key][]plan.Row{q: {plan.LogicalSwitchPort{
+		Switch: "n", Name: "ns_q", Groups: []string{"late6", "late8", "open"}, Access: plan.Access{"open": {"ns"}},
+	}}}, map[plan.Key]*nb.Allowance{})
+	if len(errs) != 1 {
+		t.Errorf("errors %v, want one of the port", errs)
+	}
+
+	w.create("open")
+	expect("the group only allows traffic", "q", "late6")
 }
 
 // TestIsolation_manyPorts checks that a new group has 1,024 ports at once, and the others when

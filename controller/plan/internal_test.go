@@ -10,6 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
@@ -216,5 +217,68 @@ func TestMayDiffer(t *testing.T) {
 		if got := tc.targets.mayDiffer([]*serviceNode{a, b}, tc.side); fmt.Sprint(got) != fmt.Sprint(tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
+	}
+}
+
+// emptyCluster returns a cluster with empty stores.
+func emptyCluster() *Cluster {
+	c := &Cluster{Stores: map[Kind]Store{}}
+
+	for _, r := range Resources() {
+		indexers := cache.Indexers{}
+		for name, function := range r.Indexes {
+			indexers[name] = function
+		}
+
+		c.Stores[r.Kind] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)
+	}
+
+	return c
+}
+
+// TestUsageCache_drop checks that the cache has no versions of policies that were replaced or
+// deleted.
+func TestUsageCache_drop(t *testing.T) {
+	c := emptyCluster()
+	store, _ := c.Stores[KindPolicy].(cache.Indexer)
+
+	var old, now any
+
+	for version := range 10 {
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", ResourceVersion: fmt.Sprint(version)}}
+		if version%3 == 0 { // otherwise, the spec stays
+			p.Spec.PodSelector.MatchLabels = map[string]string{"version": fmt.Sprint(version)}
+		}
+
+		if err := store.Update(p); err != nil {
+			t.Fatal(err)
+		}
+
+		old, now = now, p
+		Affected(c, old, now)
+	}
+
+	if len(c.usages.cached) != 1 {
+		t.Errorf("%d usages are cached, want that of the last version", len(c.usages.cached))
+	}
+
+	if err := store.Delete(now); err != nil {
+		t.Fatal(err)
+	}
+
+	if Affected(c, now, nil); len(c.usages.cached) != 0 {
+		t.Errorf("%d usages are cached after the policy is deleted", len(c.usages.cached))
+	}
+}
+
+// TestBudgets_policiesGoneMeanwhile checks changes of two policies of a namespace that have left
+// the store since: the namespace has no budget any more.
+func TestBudgets_policiesGoneMeanwhile(t *testing.T) {
+	c := emptyCluster()
+	keys := keySet{}
+	c.budgets.addNumbersChange(c, keys, keySet{PolicyKey("ns", "a"): {}, PolicyKey("ns", "b"): {}})
+
+	if len(keys) > 0 || len(c.budgets.byNamespace) > 0 {
+		t.Errorf("affects %v, budgets %v, want none", keys, c.budgets.byNamespace)
 	}
 }

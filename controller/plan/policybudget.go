@@ -313,7 +313,7 @@ func (bs *budgets) othersHaveGroup(c *Cluster, m *budgetMember, key string) bool
 
 // dropEmptyBudget drops the budget of a namespace without policies.
 func (bs *budgets) dropEmptyBudget(namespace string) {
-	if len(bs.byNamespace[namespace].policies) == 0 {
+	if b := bs.byNamespace[namespace]; b != nil && len(b.policies) == 0 {
 		delete(bs.byNamespace, namespace)
 	}
 }

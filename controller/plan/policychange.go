@@ -17,6 +17,8 @@ import (
 //     If a group is removed, its members are removed with it.
 func policyChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[networkingv1.NetworkPolicy](old, now)
+	defer c.usages.drop(before)
+
 	if before != nil && after != nil && before.UID == after.UID && reflect.DeepEqual(before.Spec, after.Spec) {
 		return
 	}

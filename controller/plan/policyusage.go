@@ -98,8 +98,18 @@ func (g usedGroup) names(pod *corev1.Pod) []string {
 	return out
 }
 
-// maxUsages is the size at which the cache is emptied, because it may hold deleted policies.
+// maxUsages is the size at which the cache is emptied. It may have deleted policies, because a plan
+// may read a policy that is dropped at the same time.
 const maxUsages = 10000
+
+// drop forgets a version of a policy, which may be nil, after it has left the store. A usage has up
+// to 256 selectors, so those of deleted policies would use much memory.
+func (us *usageCache) drop(p *networkingv1.NetworkPolicy) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+
+	delete(us.cached, p)
+}
 
 // of returns the usage of a policy, which must not be changed.
 func (us *usageCache) of(p *networkingv1.NetworkPolicy) *cachedUsage {
