@@ -37,7 +37,7 @@ type batch struct {
 	later   []laterJoins // of the ports in the batch
 	serial  int          // of the last new row
 
-	isolations *joins                 // of ports that wait for groups which isolate them; nil: of none
+	isolations *joins                 // of ports that wait for groups which isolate them; set by commit
 	missing    map[string]*laterJoins // of ports in the batch, by name: such groups that do not exist
 	isolated   []join                 // of isolations: those in the transaction
 }

@@ -288,13 +288,25 @@ func (e *GroupPendingError) Error() string {
 	return fmt.Sprintf("join port group %q: not written yet", e.Group)
 }
 
-// finish records the groups that ports must join later, after the batch was written. It adds the errors
-// of the keys of which ports have not joined all port groups because these do not exist.
+// finish records the groups that ports must join later, and those that will isolate them, after the
+// batch was written. It adds the errors of the keys whose ports have not joined all port groups
+// because these do not exist.
 func (b *batch) finish(j *joins, errs map[plan.Key]error) {
-	b.finishIsolations()
+	for _, done := range b.isolated {
+		b.isolations.done(done)
+	}
 
-	for _, port := range b.deletedPorts() {
-		j.remove(port)
+	for _, stale := range b.stale {
+		for _, s := range stale {
+			if s.table == nbmodel.LogicalSwitchPortTable {
+				j.remove(nameOf(s.row))
+				b.isolations.remove(nameOf(s.row))
+			}
+		}
+	}
+
+	for _, m := range b.missing {
+		b.isolations.set(*m)
 	}
 
 	for _, l := range b.later {
@@ -308,21 +320,6 @@ func (b *batch) finish(j *joins, errs map[plan.Key]error) {
 			errs[k] = err
 		}
 	}
-}
-
-// deletedPorts returns the names of the ports that the batch deletes.
-func (b *batch) deletedPorts() []string {
-	var names []string
-
-	for _, stale := range b.stale {
-		for _, s := range stale {
-			if s.table == nbmodel.LogicalSwitchPortTable {
-				names = append(names, nameOf(s.row))
-			}
-		}
-	}
-
-	return names
 }
 
 // Stats counts the writes since the start.

@@ -14,9 +14,10 @@ import (
 // switch. Nothing else of the owner is changed before its next commit, because a port that leaves
 // another group may lose isolation.
 
-// recordMissing records the groups that do not exist and isolate the port of a record.
+// recordMissing records the groups that do not exist and isolate the existing port of a record. A
+// new port that is given up before it is written would never be removed again.
 func (b *batch) recordMissing(r *record, exists func(ref) bool) {
-	if r.table != nbmodel.LogicalSwitchPortTable {
+	if r.table != nbmodel.LogicalSwitchPortTable || r.old == nil {
 		return
 	}
 
@@ -34,7 +35,7 @@ func (b *batch) recordMissing(r *record, exists func(ref) bool) {
 // isolate returns the UUIDs of up to portsPerGroup ports that wait for a record, if it is a new
 // port group. It leaves out those in the batch, which join it themselves.
 func (b *batch) isolate(r *record) []string {
-	if b.isolations == nil || r.table != nbmodel.PortGroupTable || r.old != nil || b.isolations.groups[r.name] == nil {
+	if r.table != nbmodel.PortGroupTable || r.old != nil || b.isolations.groups[r.name] == nil {
 		return nil
 	}
 
@@ -57,22 +58,3 @@ func (b *batch) isolate(r *record) []string {
 
 // portsPerGroup is how many ports a new group has at once. The owners of others add them.
 const portsPerGroup = 1024
-
-// finishIsolations records which ports wait for groups after the batch was written.
-func (b *batch) finishIsolations() {
-	if b.isolations == nil {
-		return
-	}
-
-	for _, done := range b.isolated {
-		b.isolations.done(done)
-	}
-
-	for _, port := range b.deletedPorts() {
-		b.isolations.remove(port)
-	}
-
-	for _, m := range b.missing {
-		b.isolations.set(*m)
-	}
-}

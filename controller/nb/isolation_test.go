@@ -11,15 +11,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// isolate commits a port in groups that isolate it, separated by spaces, of which some do not
-// exist. It returns the error.
+// isolate commits the port of a pod in groups that isolate it. Their names are separated by spaces,
+// and a group may not exist. It returns the pod's error.
 func (w groupWorld) isolate(pod, groups string) error {
-	w.t.Helper()
-
-	k := plan.PodKey("ns", pod)
-	rows := []plan.Row{plan.LogicalSwitchPort{Switch: "n", Name: "ns_" + pod, Groups: strings.Fields(groups)}}
-
-	return w.db.CommitWithin(w.t.Context(), map[plan.Key][]plan.Row{k: rows}, map[plan.Key]*nb.Allowance{})[k]
+	return w.tryLimited(pod, []plan.Row{plan.LogicalSwitchPort{Switch: "n", Name: "ns_" + pod, Groups: strings.Fields(groups)}})
 }
 
 // create creates a port group in one transaction.
@@ -137,15 +132,26 @@ func TestIsolation(t *testing.T) {
 	expect("the port does not need the group of its batch any more", "q", "late6")
 
 	// Groups that only allow traffic are joined at the pace of CommitAndJoin.
-	errs = w.db.CommitWithin(t.Context(), map[plan.Key][]plan.Row{q: {plan.LogicalSwitchPort{
+	err := w.tryLimited("q", []plan.Row{plan.LogicalSwitchPort{
 		Switch: "n", Name: "ns_q", Groups: []string{"late6", "late8", "open"}, Access: plan.Access{"open": {"ns"}},
-	}}}, map[plan.Key]*nb.Allowance{})
-	if len(errs) != 1 {
-		t.Errorf("errors %v, want one of the port", errs)
+	}})
+	if err == nil {
+		t.Error("the port does not wait for a group that isolates it")
 	}
 
 	w.create("open")
 	expect("the group only allows traffic", "q", "late6")
+
+	// Nothing is left of pods that end before they have a port.
+	succeed("q", "")
+
+	before := w.db.Isolating()
+
+	fail("ended", "never")
+
+	if err := w.tryLimited("ended", nil); err != nil || w.db.Isolating() != before {
+		t.Errorf("error %v, ports wait for %d groups, want %d", err, w.db.Isolating(), before)
+	}
 }
 
 // TestIsolation_manyPorts checks that a new group has 1,024 ports at once, and the others when

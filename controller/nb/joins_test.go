@@ -24,12 +24,18 @@ func (w groupWorld) foreign(pod, groups string) []plan.Row {
 	return []plan.Row{port}
 }
 
-// commitLimited commits the rows of a pod with allowances.
+// tryLimited commits the rows of a pod with allowances, and returns the pod's error.
+func (w groupWorld) tryLimited(pod string, rows []plan.Row) error {
+	k := plan.PodKey("ns", pod)
+	return w.db.CommitWithin(w.t.Context(), map[plan.Key][]plan.Row{k: rows}, map[plan.Key]*nb.Allowance{})[k]
+}
+
+// commitLimited is tryLimited without an error.
 func (w groupWorld) commitLimited(pod string, rows []plan.Row) {
 	w.t.Helper()
 
-	if errs := w.db.CommitWithin(w.t.Context(), map[plan.Key][]plan.Row{plan.PodKey("ns", pod): rows}, map[plan.Key]*nb.Allowance{}); len(errs) > 0 {
-		w.t.Fatalf("CommitWithin: %v", errs)
+	if err := w.tryLimited(pod, rows); err != nil {
+		w.t.Fatalf("CommitWithin: %v", err)
 	}
 }
 

@@ -335,15 +335,11 @@ func (bs *budgets) budgetOf(c *Cluster, namespace string) *budget {
 
 	b := bs.byNamespace[namespace]
 	if b == nil {
-		b = newBudget(namespace)
+		b = &budget{namespace: namespace, byName: map[string]*budgetMember{}}
 		bs.byNamespace[namespace] = b
 	}
 
 	return b
-}
-
-func newBudget(namespace string) *budget {
-	return &budget{namespace: namespace, byName: map[string]*budgetMember{}}
 }
 
 // readAll computes all budgets from the stores.
@@ -353,13 +349,7 @@ func (bs *budgets) readAll(c *Cluster) {
 	bs.share = bs.shares.limit()
 
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
-		b := bs.byNamespace[p.Namespace]
-		if b == nil {
-			b = newBudget(p.Namespace)
-			bs.byNamespace[p.Namespace] = b
-		}
-
-		m := bs.newMember(c, p)
+		m, b := bs.newMember(c, p), bs.budgetOf(c, p.Namespace)
 		b.byName[p.Name] = m
 		b.policies = append(b.policies, m)
 	}

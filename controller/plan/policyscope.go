@@ -214,7 +214,7 @@ func (m *memberships) take(groups []scopedGroup, most int) directionState {
 		}
 	}
 
-	if len(taken) > 0 && len(m.groups) > most {
+	if len(m.groups) > most {
 		m.uncount(taken)
 		return exceedsShare
 	}

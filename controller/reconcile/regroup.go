@@ -98,8 +98,9 @@ func (r *regroups) wait() time.Duration {
 func (r *regroups) isContended() bool { return len(r.turns.keys) > fewNamespaces }
 
 // spend makes the next transactions wait, because one with these units is written. A larger one
-// than usual counts several times, up to regroupsAtOnce. One that was taken from many namespaces
-// (isContended) always counts as often, because their policies could keep northd busy all the time.
+// than usual counts several times, up to regroupsAtOnce. If policies of many namespaces wait
+// (isContended), it always counts regroupsAtOnce times, because they could keep northd busy all the
+// time.
 func (r *regroups) spend(units int, wasContended bool) {
 	times := max(1, (units+unitsPerRegroup-1)/unitsPerRegroup)
 	if wasContended {
