@@ -111,6 +111,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	group.Go(func() error { return db.Run(ctx) })
 	group.Go(func() error { return servers.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
+	group.Go(func() error { return returnMemory(ctx) })
 
 	return group.Wait()
 }
