@@ -141,6 +141,10 @@ func TestUsagesAreKept(t *testing.T) {
 	var us usageCache
 
 	policies := make([]networkingv1.NetworkPolicy, maxUsages+1)
+	for i := range policies {
+		policies[i].Name = fmt.Sprint(i)
+	}
+
 	for i := range maxUsages {
 		us.of(&policies[i])
 	}
@@ -151,6 +155,13 @@ func TestUsagesAreKept(t *testing.T) {
 
 	if us.of(&policies[maxUsages]); len(us.cached) != 1 {
 		t.Errorf("%d usages are kept after the limit, want 1", len(us.cached))
+	}
+
+	next := policies[maxUsages].DeepCopy()
+	next.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+
+	if u := us.of(next); !u.out || us.of(next) != u || len(us.cached) != 1 {
+		t.Errorf("%d usages are kept, want that of the last version; of its directions: %+v", len(us.cached), u)
 	}
 }
 
@@ -266,7 +277,10 @@ func TestUsageCache_drop(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if Affected(c, now, nil); len(c.usages.cached) != 0 {
+	deleted := now.(*networkingv1.NetworkPolicy).DeepCopy() // informers pass another object than the stored one
+	deleted.ResourceVersion = "deleted"
+
+	if Affected(c, deleted, nil); len(c.usages.cached) != 0 {
 		t.Errorf("%d usages are cached after the policy is deleted", len(c.usages.cached))
 	}
 }

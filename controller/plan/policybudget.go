@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -126,6 +127,7 @@ func (bs *budgets) addPolicyChange(c *Cluster, keys keySet, key Key, before *net
 	former := c.usages.of(before)
 
 	bs.update(c, keys, keySet{key: {}}, func(b *budget, k Key) {
+		b.byName[k.Name].addFormerSelectors(keys, before, former)
 		bs.refresh(c, b, k)
 
 		m := b.byName[k.Name]
@@ -134,11 +136,39 @@ func (bs *budgets) addPolicyChange(c *Cluster, keys keySet, key Key, before *net
 		}
 
 		for _, g := range m.usage.groups {
-			if g.existsWith(m.served()) && !former.hasSame(g) {
+			if !g.existsWith(m.served()) {
+				continue
+			}
+
+			if g.port == nil {
+				keys.add(SelectorKey(g.key))
+			}
+
+			if !former.hasSame(g) {
 				c.addPods(keys, g.selector)
 			}
 		}
 	})
+}
+
+// isSameVersion reports whether b, which may be nil, is the policy a with the same spec. The
+// pointers can differ: the deleted object that an informer passes is not the one that was in the
+// store.
+func isSameVersion(a, b *networkingv1.NetworkPolicy) bool {
+	return a == b || b != nil && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
+}
+
+// addFormerSelectors adds the selectors whose groups existed because of a former version of the
+// policy. If the member, which may be nil, has another version, or states that are not announced
+// yet, any group may have existed.
+func (m *budgetMember) addFormerSelectors(keys keySet, before *networkingv1.NetworkPolicy, former *cachedUsage) {
+	isKnown := m != nil && isSameVersion(m.policy, before) && m.changes == m.announcedChanges
+
+	for _, g := range former.groups {
+		if g.port == nil && (!isKnown || g.existsWith(m.served())) {
+			keys.add(SelectorKey(g.key))
+		}
+	}
 }
 
 // addNumbersChange adds the owners whose rows depend on policies that are opened or closed because

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -409,5 +410,122 @@ func TestBudgetsOfManyPolicies(t *testing.T) {
 	two, _ := work(t, made(1000))
 	if float64(two) > 2.8*float64(one) {
 		t.Errorf("planning 500 policies allocates %d kB, 1,000 %d kB: more than 2.8 times as much", one>>10, two>>10)
+	}
+}
+
+// TestPolicyChanged_selectorsOfClosedPolicies checks that a policy affects only the selectors whose
+// groups exist because of it: not those of rules that are not served, before and after the change.
+func TestPolicyChanged_selectorsOfClosedPolicies(t *testing.T) {
+	const peers = 4
+
+	p := selecting("ns", "p", 1, "", absent(nil, 0, peers)...)
+	edited := selecting("ns", "p", 1, "", absent(nil, peers, peers)...)
+	pod := podAt("ns", "pod", 1)
+
+	for _, tc := range []struct {
+		name     string
+		pods     []k8sruntime.Object
+		old, now *networkingv1.NetworkPolicy
+		want     int // selectors, one of them that of the policy's own pods
+	}{
+		{"created without pods", nil, nil, p, 1},
+		{"changed without pods", nil, p, edited, 1},
+		{"deleted without pods", nil, p, nil, 1},
+		{"created with a pod", []k8sruntime.Object{pod}, nil, p, 1 + peers},
+		{"changed with a pod", []k8sruntime.Object{pod}, p, edited, 1 + 2*peers},
+		{"deleted with a pod", []k8sruntime.Object{pod}, p, nil, 1 + peers},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := simCluster(t, append([]k8sruntime.Object{labelled("ns", nil), simNode(1)}, tc.pods...)...)
+
+			var old, now any
+
+			if tc.old != nil {
+				old = tc.old
+				must(t, storeOf(c, tc.old).Add(tc.old))
+			}
+
+			planOf(c)
+
+			if tc.now != nil {
+				now = tc.now
+				must(t, storeOf(c, tc.now).Add(tc.now))
+			} else {
+				must(t, storeOf(c, tc.old).Delete(tc.old))
+
+				old = tc.old.DeepCopy() // informers pass another object than the stored one
+			}
+
+			selectors := 0
+
+			for _, k := range plan.Affected(c, old, now) {
+				if k.Kind == plan.KindSelector {
+					selectors++
+				}
+			}
+
+			if selectors != tc.want {
+				t.Errorf("%d selectors are affected, want %d", selectors, tc.want)
+			}
+		})
+	}
+}
+
+// TestPolicyChanged_storeIsAhead checks that the selectors of a served version of a policy are
+// affected by its event, although plans have read later versions of objects before, with which it
+// is not served.
+func TestPolicyChanged_storeIsAhead(t *testing.T) {
+	const peers = 60
+
+	absents := func(first, n int) []networkingv1.NetworkPolicyPeer { return absent(nil, first, n) }
+	served := selecting("ns", "p", 3, "", absents(0, peers)...)
+	large := selecting("ns", "large", 1, "", absents(1000, 250)...)
+	other := selecting("ns", "other", 2, "", absents(2000, 1)...)
+	objects := []k8sruntime.Object{labelled("ns", nil), simNode(1), podAt("ns", "pod", 1), served, large, other}
+
+	withoutPods := selecting("ns", "p", 3, "no such pod", absents(3000, peers)...)
+	edited := selecting("ns", "p", 3, "", absents(3000, peers)...)
+	grown := selecting("ns", "other", 2, "", absents(2000, 250)...) // leaves less than 60 of the share
+
+	for _, tc := range []struct {
+		name      string
+		read      *networkingv1.NetworkPolicy // by a plan, before any event
+		announced *networkingv1.NetworkPolicy // by an event of its own, which may be nil
+		now       *networkingv1.NetworkPolicy // of the event
+	}{
+		{"its next version selects no pods", withoutPods, nil, withoutPods},
+		{"the event of another policy announces that", withoutPods, selecting("ns", "new", 4, ""), withoutPods},
+		{"an older policy leaves it no room", grown, nil, edited},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := simCluster(t, objects...)
+			planOf(c)
+
+			want := groupsOf(t, c, "ns")
+
+			must(t, storeOf(c, tc.read).Add(tc.read))
+
+			_, err := plan.Rows(c, plan.PolicyKey("ns", tc.read.Name))
+			must(t, err)
+
+			if tc.announced != nil {
+				must(t, storeOf(c, tc.announced).Add(tc.announced))
+				plan.Affected(c, nil, tc.announced)
+			}
+
+			must(t, storeOf(c, tc.now).Add(tc.now))
+
+			affected, former := plan.Affected(c, served, tc.now), 0
+
+			for _, group := range want {
+				if slices.Contains(affected, plan.SelectorKey(group)) {
+					former++
+				}
+			}
+
+			if former < 1+peers { // at least those of the policy's own pods and its peers
+				t.Errorf("%d selectors of the served version are affected, want %d", former, 1+peers)
+			}
+		})
 	}
 }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,30 +10,28 @@ import (
 
 // policyChanged is the change function (entry.changed) of policies. It adds the owners that a
 // change of a policy's spec may affect:
-//   - the policy, and others of its namespace that a budget opens or closes because of it;
-//   - the selectors of both versions;
+//   - the policy, and others that a budget opens or closes because of it;
+//   - the selectors of both versions whose groups exist because of them. A policy without pods, or
+//     beyond a budget, may have hundreds of others;
 //   - the pods that a group of the new version selects, if the old version does not have the group.
 //     If a group is removed, its members are removed with it.
 func policyChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[networkingv1.NetworkPolicy](old, now)
-	defer c.usages.drop(before)
 
-	if before != nil && after != nil && before.UID == after.UID && reflect.DeepEqual(before.Spec, after.Spec) {
+	changed := existing(before, after)[0]
+	key := PolicyKey(changed.Namespace, changed.Name)
+
+	if after == nil {
+		defer c.usages.drop(key)
+	}
+
+	if after != nil && isSameVersion(after, before) {
 		return
 	}
 
 	addItself(c, keys, old, now)
 
-	for _, p := range existing(before, after) {
-		for _, g := range c.usages.of(p).groups {
-			if g.port == nil {
-				keys.add(SelectorKey(g.key))
-			}
-		}
-	}
-
-	changed := existing(before, after)[0]
-	c.budgets.addPolicyChange(c, keys, PolicyKey(changed.Namespace, changed.Name), before)
+	c.budgets.addPolicyChange(c, keys, key, before)
 }
 
 // addPods adds the pods with a port that the selector selects now.

@@ -56,14 +56,15 @@ func (u usage) selectors() []selector {
 }
 
 // usageCache caches the usage of policies, so that it is not computed for every pod. A policy in a
-// store is never changed, only replaced, so its pointer identifies it.
+// store is never changed, only replaced, so its pointer identifies a version.
 type usageCache struct {
 	mu     sync.Mutex // guards cached
-	cached map[*networkingv1.NetworkPolicy]*cachedUsage
+	cached map[Key]*cachedUsage
 }
 
 // cachedUsage is a usage as a list of port groups. It is empty for a policy that applies to no pod.
 type cachedUsage struct {
+	policy  *networkingv1.NetworkPolicy
 	groups  []usedGroup // of the subject, which is first, of the peers and of named ports, each once
 	in, out bool        // as in usage
 }
@@ -102,30 +103,36 @@ func (g usedGroup) names(pod *corev1.Pod) []string {
 // may read a policy that is dropped at the same time.
 const maxUsages = 10000
 
-// drop forgets a version of a policy, which may be nil, after it has left the store. A usage has up
-// to 256 selectors, so those of deleted policies would use much memory.
-func (us *usageCache) drop(p *networkingv1.NetworkPolicy) {
+// drop forgets a policy that has left the store. A policy and its usage have up to 256 selectors,
+// so those of deleted policies would use much memory.
+func (us *usageCache) drop(k Key) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 
-	delete(us.cached, p)
+	delete(us.cached, k)
 }
 
-// of returns the usage of a policy, which must not be changed.
+// of returns the usage of a version of a policy, which may be nil. It must not be changed. The
+// cache has the version that was asked for last.
 func (us *usageCache) of(p *networkingv1.NetworkPolicy) *cachedUsage {
+	if p == nil {
+		return &cachedUsage{}
+	}
+
 	us.mu.Lock()
 	defer us.mu.Unlock()
 
-	if u := us.cached[p]; u != nil {
+	k := PolicyKey(p.Namespace, p.Name)
+	if u := us.cached[k]; u != nil && u.policy == p {
 		return u
 	}
 
 	if us.cached == nil || len(us.cached) >= maxUsages {
-		us.cached = map[*networkingv1.NetworkPolicy]*cachedUsage{}
+		us.cached = map[Key]*cachedUsage{}
 	}
 
 	out := newCachedUsage(p)
-	us.cached[p] = out
+	us.cached[k] = out
 
 	return out
 }
@@ -133,10 +140,10 @@ func (us *usageCache) of(p *networkingv1.NetworkPolicy) *cachedUsage {
 func newCachedUsage(p *networkingv1.NetworkPolicy) *cachedUsage {
 	u, ok := usageOf(p)
 	if !ok {
-		return &cachedUsage{}
+		return &cachedUsage{policy: p}
 	}
 
-	out := &cachedUsage{in: u.in, out: u.out}
+	out := &cachedUsage{policy: p, in: u.in, out: u.out}
 	out.groups = append(out.groups, usedGroup{selector: u.subject, key: u.subject.group(), isSubject: true})
 
 	for side := range sides {
