@@ -28,6 +28,14 @@ type Set struct {
 // New returns a Set with full buckets.
 func New(l Limits) *Set { return &Set{limits: l, used: map[string]*rate.Limiter{}} }
 
+// SetRates replaces the rates of the limits: PerSecond and TotalPerSecond.
+func (s *Set) SetRates(perSecond, totalPerSecond int) {
+	if s.limits.PerSecond != perSecond || s.limits.TotalPerSecond != totalPerSecond {
+		s.limits.PerSecond, s.limits.TotalPerSecond = perSecond, totalPerSecond
+		s.divide(time.Now())
+	}
+}
+
 // Tokens returns what the namespace may spend now. It is negative if the namespace has spent more than
 // its bucket had.
 func (s *Set) Tokens(namespace string) float64 {
@@ -75,6 +83,11 @@ func (s *Set) Spend(namespace string, tokens float64) {
 		return l.TokensAt(now) >= float64(s.limits.AtOnce)
 	})
 
+	s.divide(now)
+}
+
+// divide divides the total among the buckets that are not full.
+func (s *Set) divide(now time.Time) {
 	share := float64(s.limits.TotalPerSecond) / float64(max(1, len(s.used)))
 	for _, l := range s.used {
 		l.SetLimitAt(now, rate.Limit(min(float64(s.limits.PerSecond), share)))

@@ -34,6 +34,36 @@ func TestSet_sharesTheTotal(t *testing.T) {
 	}
 }
 
+// TestSet_SetRates checks that other rates apply at once, and that what was spent stays spent.
+func TestSet_SetRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(limits)
+		for _, namespace := range []string{"a", "b", "c", "d"} {
+			s.Spend(namespace, 2*1024)
+		}
+
+		check := func(want time.Duration) {
+			t.Helper()
+
+			if got := s.Wait("a", 0); got < want-time.Millisecond || got > want+time.Millisecond {
+				t.Errorf("a waits %s for an empty bucket, want %s", got, want)
+			}
+		}
+
+		check(4 * time.Second) // 1,024 tokens, 256 per second
+		s.SetRates(4*512, 4*1024)
+		check(time.Second)
+		time.Sleep(time.Second / 2)
+		check(time.Second / 2)
+		s.SetRates(64, 1024)
+		check(8 * time.Second) // 512 tokens, the bucket's own rate
+
+		if !s.IsFull("other") {
+			t.Error("a namespace without work has no full bucket")
+		}
+	})
+}
+
 // TestSet_Spend_givesPartsBack checks that a bucket that is full again gives its part to the others.
 func TestSet_Spend_givesPartsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,8 @@ const (
 	// regroupFor is how long policies are planned for one transaction.
 	regroupFor = 25 * time.Millisecond
 	// fewNamespaces is the number of namespaces whose policies may wait at the same time at this
-	// pace. If there are more, each transaction counts as regroupsAtOnce of them.
+	// pace. If there are more, and pods are created, each transaction counts as regroupsAtOnce of
+	// them.
 	fewNamespaces = 2
 )
 
@@ -98,12 +99,11 @@ func (r *regroups) wait() time.Duration {
 func (r *regroups) isContended() bool { return len(r.turns.keys) > fewNamespaces }
 
 // spend makes the next transactions wait, because one with these units is written. A larger one
-// than usual counts several times, up to regroupsAtOnce. If policies of many namespaces wait
-// (isContended), it always counts regroupsAtOnce times, because they could keep northd busy all the
-// time.
-func (r *regroups) spend(units int, wasContended bool) {
+// than usual counts several times, up to regroupsAtOnce. If isSlow, it always counts
+// regroupsAtOnce times: policies of many namespaces could keep northd busy all the time.
+func (r *regroups) spend(units int, isSlow bool) {
 	times := max(1, (units+unitsPerRegroup-1)/unitsPerRegroup)
-	if wasContended {
+	if isSlow {
 		times = regroupsAtOnce
 	}
 
@@ -152,11 +152,11 @@ func (w *worker) regroup(ctx context.Context) bool {
 		return false
 	}
 
-	joins, wasContended := w.db.Joining() > 0, w.regroups.isContended()
+	joins, isSlow := w.db.Joining() > 0, w.isRegroupSlow()
 
 	b, units := w.takeRegroup()
 	if units > 0 || joins { // a full sync of policies that have not changed needs no pace
-		w.regroups.spend(units, wasContended)
+		w.regroups.spend(units, isSlow)
 	}
 
 	w.commit(ctx, b)
@@ -167,6 +167,9 @@ func (w *worker) regroup(ctx context.Context) bool {
 
 	return true
 }
+
+// isRegroupSlow reports whether policies of many namespaces wait while pods are created.
+func (w *worker) isRegroupSlow() bool { return w.regroups.isContended() && !w.throttle.isQuiet }
 
 // takeRegroup plans as many keys as one transaction may have. It returns the number of units, too.
 func (w *worker) takeRegroup() (b batch, units int) {

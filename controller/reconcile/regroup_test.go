@@ -108,11 +108,12 @@ func TestRegroups_hurry(t *testing.T) {
 	}
 }
 
-// TestWorker_fail_hurriesSelector checks that the selector whose port group a failed pod waits for is
-// reconciled before the other held keys.
-func TestWorker_fail_hurriesSelector(t *testing.T) {
+// newTestWorker returns a worker for an empty cluster, which is not running.
+func newTestWorker(t *testing.T) *worker {
+	t.Helper()
+
 	queue := newQueue()
-	defer queue.ShutDown()
+	t.Cleanup(queue.ShutDown)
 
 	c, err := NewCluster(plan.Config{})
 	if err != nil {
@@ -122,8 +123,63 @@ func TestWorker_fail_hurriesSelector(t *testing.T) {
 	l := &Loop{log: slog.New(slog.DiscardHandler)}
 	l.cluster.Stores = c.Stores
 	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
-	w := newWorker(l, &term{loop: l}, ipam.NewAllocator(ipam.Settings{}), queue)
 
+	return newWorker(l, &term{loop: l}, ipam.NewAllocator(ipam.Settings{}), queue)
+}
+
+// TestWorker_takeBatch checks that the keys of policies and slow ones do not count for the size of
+// a batch.
+func TestWorker_takeBatch(t *testing.T) {
+	w := newTestWorker(t)
+	w.syncing, w.synced = 1, 1 // the first full sync is done
+	w.throttle.buckets.Spend("busy", 1)
+
+	const size, others = 8, 20
+	for n := range others {
+		w.queue.Add(plan.PolicyKey("busy", fmt.Sprint(n)))
+		w.queue.Add(plan.ServiceKey("busy", fmt.Sprint(n)))
+	}
+
+	for n := range size + 1 {
+		w.queue.Add(plan.PodKey("busy", fmt.Sprint(n)))
+	}
+
+	b := w.takeBatch(nil, size)
+
+	if len(b.rows) != size || len(w.slow) != others || len(w.regroups.held) != others || w.queue.Len() != 1 {
+		t.Errorf("%d keys are prepared, %d are slow, %d are held and %d wait, want %d, %d, %d and 1",
+			len(b.rows), len(w.slow), len(w.regroups.held), w.queue.Len(), size, others, others)
+	}
+
+	if !w.throttle.isQuiet {
+		t.Error("changes are slow, although no pod was ever created")
+	}
+}
+
+// TestWorker_isRegroupSlow checks that policies of many namespaces are slow only while pods are
+// created.
+func TestWorker_isRegroupSlow(t *testing.T) {
+	w := newTestWorker(t)
+
+	for _, step := range []struct{ quiet, many, slow bool }{{false, false, false}, {true, false, false}, {true, true, false}, {false, true, true}} {
+		w.throttle.isQuiet = step.quiet
+
+		if step.many && !w.regroups.isContended() {
+			for n := range fewNamespaces + 1 {
+				w.regroups.hold(plan.PolicyKey(fmt.Sprint("ns", n), "p"))
+			}
+		}
+
+		if got := w.isRegroupSlow(); got != step.slow {
+			t.Errorf("no pods %t, policies of many namespaces %t: slow %t, want %t", step.quiet, step.many, got, step.slow)
+		}
+	}
+}
+
+// TestWorker_fail_hurriesSelector checks that the selector whose port group a failed pod waits for
+// is reconciled before the other held keys.
+func TestWorker_fail_hurriesSelector(t *testing.T) {
+	w := newTestWorker(t)
 	first, isolating, pod := plan.SelectorKey("first"), plan.SelectorKey("isolating"), plan.PodKey("ns", "p")
 
 	w.regroups.hold(first)

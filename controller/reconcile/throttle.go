@@ -12,7 +12,7 @@ import (
 // Limits of a namespace's changes, in units of nb.Allowance. northd, the Southbound server and
 // ovn-controller each work on one thing at a time, so a pod waits for the changes before it. A
 // namespace at these limits keeps them busy for a sixth of the time. totalPerSecond limits all of
-// them together.
+// them together. The limits are those while pods are created (adapt).
 const (
 	unitsPerSecond = 512
 	unitsAtOnce    = 1024 // after a pause
@@ -23,6 +23,10 @@ const (
 	// OVN needs for a unit. Pods wait for that, too, and a Service that changes step by step is
 	// planned at each step.
 	vipsPerUnit = 16
+	// While no pod was created in the last quietAfter, none waits for these changes, and they may
+	// be quietFactor times as fast.
+	quietAfter  = 5 * time.Second
+	quietFactor = 4
 )
 
 // throttle limits how fast the load balancers of each namespace change: those of its Services and
@@ -44,6 +48,9 @@ type throttle struct {
 	// connections.
 	urgent map[plan.Key]struct{}
 	pods   map[plan.Key]writtenPod // those whose rows were written
+
+	lastPod time.Time // when the rows of a new pod were last written
+	isQuiet bool      // no pod was created for quietAfter, as of the last call of adapt
 }
 
 // writtenPod is a pod as of the last write of its rows.
@@ -61,6 +68,21 @@ func newThrottle() throttle {
 		urgent:  map[plan.Key]struct{}{},
 		pods:    map[plan.Key]writtenPod{},
 	}
+}
+
+// adapt makes changes faster or slower, depending on whether pods are created.
+func (t *throttle) adapt() {
+	t.isQuiet = time.Since(t.lastPod) > quietAfter
+	t.buckets.SetRates(t.quick(unitsPerSecond), t.quick(totalPerSecond))
+}
+
+// quick returns a limit as it is now: quietFactor times as high while no pods are created.
+func (t *throttle) quick(limit int) int {
+	if t.isQuiet {
+		return quietFactor * limit
+	}
+
+	return limit
 }
 
 // wait returns how long a Service must wait because its namespace has changed too much. Other
@@ -124,7 +146,8 @@ func (t *throttle) allowances(
 	}
 
 	for namespace, a := range byNamespace {
-		a.initial = max(0, min(unitsPerCommit/float64(len(byNamespace)), t.buckets.Tokens(namespace)))
+		part := float64(t.quick(unitsPerCommit)) / float64(len(byNamespace))
+		a.initial = max(0, min(part, t.buckets.Tokens(namespace)))
 		a.Left = a.initial
 	}
 
@@ -134,11 +157,16 @@ func (t *throttle) allowances(
 // recordPod records that the rows of a pod with these labels are written, except for those that the
 // allowance has held.
 func (t *throttle) recordPod(k plan.Key, rows []plan.Row, labels map[string]string, isHeld bool) {
-	if k.Kind == plan.KindPod && len(rows) > 0 {
-		t.pods[k] = writtenPod{labels, isHeld}
-	} else {
+	if k.Kind != plan.KindPod || len(rows) == 0 {
 		delete(t.pods, k)
+		return
 	}
+
+	if _, isKnown := t.pods[k]; !isKnown {
+		t.lastPod = time.Now()
+	}
+
+	t.pods[k] = writtenPod{labels, isHeld}
 }
 
 // spend accounts for a commit of these rows: it takes what was spent of each namespace's allowance,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -60,6 +61,52 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("%v must wait", k)
 		}
 	}
+}
+
+// TestThrottle_adapt checks that changes are faster when no pod was created for some seconds, also
+// for a namespace that has spent its tokens before, and slower when a new pod has rows.
+func TestThrottle_adapt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThrottle()
+		service, pod := plan.ServiceKey("a", "s"), plan.PodKey("b", "p")
+		rows := []plan.Row{plan.LoadBalancer{}}
+		write := func() { th.recordPod(pod, rows, nil, false) }
+
+		check := func(name string, isQuiet bool) {
+			t.Helper()
+			th.adapt()
+
+			factor := 1
+			if isQuiet {
+				factor = quietFactor
+			}
+
+			byNamespace, _ := th.allowances(map[plan.Key][]plan.Row{service: nil}, nil, nil)
+			if got := byNamespace["a"].Left; got != float64(factor*unitsPerCommit) {
+				t.Errorf("%s: %g units for a commit, want %d", name, got, factor*unitsPerCommit)
+			}
+
+			th.buckets.Spend("spent", 2*unitsAtOnce)
+			want := (unitsAtOnce + unitsPerCommit) * time.Second / time.Duration(factor*unitsPerSecond)
+
+			if got := th.namespaceWait("spent"); got < want-time.Millisecond || got > want+time.Millisecond {
+				t.Errorf("%s: a namespace that has spent its tokens waits %s, want %s", name, got, want)
+			}
+
+			time.Sleep(want) // the bucket is empty again
+			time.Sleep(2 * want)
+		}
+
+		write()
+		check("a new pod", false)
+		check("a pod of some seconds ago", true)
+		write()
+		check("a pod that is written again", true)
+		th.recordPod(pod, nil, nil, false)
+		check("a pod is deleted", true)
+		write()
+		check("a pod of the same name", false)
+	})
 }
 
 // TestThrottleHurries checks that a VIP which the database still has, although its owner does not

@@ -116,12 +116,16 @@ func (w *worker) wait(ctx context.Context, size int) (first []plan.Key, shutdown
 }
 
 // takeBatch takes up to size keys, of which the first have been taken already, and prepares them. It
-// ends earlier when preparing them has taken prepareFor. Slow keys are left for reconcileSlow.
+// ends earlier when preparing them has taken prepareFor. Slow keys are left for reconcileSlow, and
+// those of policies for regroup. They do not count, so that the other keys do not wait for them.
 func (w *worker) takeBatch(taken []plan.Key, size int) batch {
 	b := newBatch()
 	begun := time.Now()
+	left := 0 // for others, or nothing has to be done for them
 
-	for n := range size {
+	w.throttle.adapt()
+
+	for n := 0; n-left < size; n++ {
 		if n == len(taken) {
 			if w.queue.Len() == 0 || time.Since(begun) > prepareFor && !w.firstSync() {
 				break
@@ -148,10 +152,15 @@ func (w *worker) takeBatch(taken []plan.Key, size int) batch {
 		case w.isIdleSelector(k):
 			w.lag.done(k)
 			w.done(k, nil)
+
+			left++
 		case w.holdsForRegroup(k):
 			w.regroups.hold(k)
+
+			left++
 		case w.heavy.has(k) || w.throttle.isLimited(k):
 			w.slow = append(w.slow, k)
+			left++
 		default:
 			w.prepare(k, &b)
 		}
