@@ -318,6 +318,7 @@ func (a *agent) build() {
 		Settings: a.cfg.Settings, OVS: a.ovs, ShortcutManager: a.shortcuts, Log: a.log,
 		Source: gateway.Source{
 			Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone,
+			Nodes: a.cluster.Nodes,
 			Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, TrustedHosts: a.cluster.TrustedHosts,
 			ControlPlane: a.controlPlane,
 			Refused:      a.refused.set,

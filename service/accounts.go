@@ -17,11 +17,11 @@ type Accounts struct {
 	changed  map[string]bool    // nodes whose pods have changed since the last Settle
 }
 
-// NewAccounts returns empty Accounts.
+// NewAccounts returns empty Accounts for a small cluster.
 func NewAccounts(shares Shares) *Accounts {
 	return &Accounts{
 		shares:   shares,
-		services: NewLedger(shares.Services()),
+		services: NewLedger(shares.Services(0)),
 		pods:     map[string]*Ledger{},
 		nodeOf:   map[Key]string{},
 		changed:  map[string]bool{},
@@ -66,6 +66,10 @@ func (a *Accounts) setPod(k Key, p *Pod, cfg Config) {
 	a.nodeOf[k] = p.Node
 	a.changed[p.Node] = true
 }
+
+// SetNodes records the number of the cluster's nodes, on which the total of Services depends.
+// Settle must be called before Refused.
+func (a *Accounts) SetNodes(n int) { a.services.SetTotal(a.shares.Services(n)) }
 
 // Settle decides which objects are served. It returns the keys of those whose verdict has
 // changed, as Ledger.Settle does, in any order.

@@ -35,7 +35,7 @@ func TestService_Units_flowsOfBounds(t *testing.T) {
 
 		return New(Config{ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}, svc, []*discoveryv1.EndpointSlice{slice})
 	}
-	budget := Shares{}.Services().Namespace
+	budget := Shares{}.Services(1).Namespace
 	host := service(2, 0, 2, "")
 	host.endpointSlices[0].Endpoints[1].Addresses = []string{"192.0.2.1"}
 	host.cfg.Pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}

@@ -29,6 +29,7 @@ import (
 // request more than their share. A Ledger's methods must not be called concurrently.
 type Ledger struct {
 	budget     Budget
+	settled    Budget // with which Settle has decided
 	entries    map[Key]*entry
 	namespaces map[string]*account
 	privileged division // of the total among default and kube-system
@@ -96,6 +97,10 @@ func newDivision() division {
 	return division{accounts: map[*account]struct{}{}, changed: map[*account]struct{}{}, share: unlimited}
 }
 
+// SetTotal replaces the budget by one that has another total or reserve. Settle must be called
+// before Refused.
+func (l *Ledger) SetTotal(b Budget) { l.budget.Total, l.budget.Reserve = b.Total, b.Reserve }
+
 // Len returns the number of objects.
 func (l *Ledger) Len() int { return len(l.entries) }
 
@@ -135,9 +140,11 @@ func (l *Ledger) Delete(k Key) {
 // Settle decides about all objects. It returns the keys of those whose verdict is another one than
 // at the last Settle. New objects are among them only if they are not served.
 func (l *Ledger) Settle() []Key {
-	if len(l.privileged.changed)+len(l.others.changed) == 0 {
+	if len(l.privileged.changed)+len(l.others.changed) == 0 && l.settled == l.budget {
 		return nil
 	}
+
+	l.settled = l.budget
 
 	l.divide(&l.privileged, l.budget.Total)
 
@@ -160,7 +167,8 @@ func (l *Ledger) Settle() []Key {
 }
 
 // Refused returns the reason why an object is not served. It is nil for objects that are served,
-// and for unknown ones. The reason changes only if the object changes or Settle returns its key.
+// and for unknown ones. The reason changes only if the object or the total changes, or if Settle
+// returns its key.
 func (l *Ledger) Refused(k Key) error {
 	e := l.entries[k]
 	if e == nil || e.verdict == fitsBudgets {
@@ -174,7 +182,7 @@ func (l *Ledger) Refused(k Key) error {
 	case outOfSpace:
 		why = "older objects of the namespace leave less of its budget of %s (%s)"
 	case outOfShare:
-		why = "older objects of the namespace leave less of its share of the %s that nodes have room for (%s)"
+		why = "older objects of the namespace leave less of its share of %s for all namespaces (%s)"
 
 		budget, setting = l.budget.Total, l.budget.totalSetting
 		if !isPrivileged(k.Namespace) {

@@ -138,6 +138,11 @@ func TestLedger_dependsOnObjectsAlone(t *testing.T) {
 				l.Set(o.Owner, o.units)
 			}
 
+			if r.IntN(20) == 0 { // the number of nodes changes
+				b.Total.Flows, b.Reserve.Flows = 300*(1+r.IntN(3))/2, 30*(1+r.IntN(3))/2
+				l.SetTotal(b)
+			}
+
 			if r.IntN(3) == 0 { // several changes at once
 				continue
 			}
@@ -187,7 +192,10 @@ func TestLedger_dependsOnObjectsAlone(t *testing.T) {
 
 		l.Settle()
 
-		if diff := cmp.Diff(NewLedger(b), l, cmp.AllowUnexported(Ledger{}, division{}, Budget{})); diff != "" {
+		empty := NewLedger(b)
+		empty.Settle()
+
+		if diff := cmp.Diff(empty, l, cmp.AllowUnexported(Ledger{}, division{}, Budget{})); diff != "" {
 			t.Fatalf("after all are deleted (-empty +got):\n%s", diff)
 		}
 	}
@@ -265,7 +273,7 @@ func TestLedger_changesAreLocal(t *testing.T) {
 // before all others and have become large later. No object of a namespace that requests less than
 // its share may lose anything.
 func TestLedger_sharesAreKept(t *testing.T) {
-	l := NewLedger(Shares{}.Services())
+	l := NewLedger(Shares{}.Services(2))
 	large := Units{Frontends: 8060, Backends: 1, Addresses: 64, Local: 8060, Flows: 32305}
 	victims := map[Key]bool{}
 
@@ -301,7 +309,7 @@ func TestLedger_sharesAreKept(t *testing.T) {
 		}
 	}
 
-	// The victims use 1,500 of 53,084, and 6 namespaces of 8,060 have room beside them.
+	// The victims use 15,000 of 36,864 flows, and one object of 32,305 has no room beside them.
 	if beyond == 0 {
 		t.Error("the attacker's objects have room: the test shows nothing")
 	}
@@ -335,23 +343,67 @@ func TestLedger_skipsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+// TestLedger_SetTotal checks that another total alone lets objects in and out, and that Settle
+// names them.
+func TestLedger_SetTotal(t *testing.T) {
+	l := NewLedger(Shares{}.Services(8))
+
+	for _, namespace := range []string{"a", "b"} {
+		for i := range 8 {
+			l.Set(owner(namespace, fmt.Sprint(i), i, ""), Units{Flows: 4000})
+		}
+	}
+
+	// 36,864 flows are left for two namespaces that request 32,000: four objects of 4,000 for each.
+	if got := len(l.Settle()); got != 8 {
+		t.Errorf("%d objects are not served, want 8", got)
+	}
+
+	for _, step := range []struct{ nodes, changed, refused int }{{8, 0, 8}, {9, 8, 0}, {16, 0, 0}, {8, 8, 8}} {
+		l.SetTotal(Shares{}.Services(step.nodes))
+
+		changed, refused := len(l.Settle()), 0
+
+		for k := range l.entries {
+			if l.Refused(k) != nil {
+				refused++
+			}
+		}
+
+		if changed != step.changed || refused != step.refused {
+			t.Errorf("%d nodes: %d decisions have changed and %d objects are not served, want %d and %d",
+				step.nodes, changed, refused, step.changed, step.refused)
+		}
+	}
+}
+
 // TestShares_budgets checks the numbers of the default budgets, and those of settings.
 func TestShares_budgets(t *testing.T) {
 	if diff := cmp.Diff(Budget{
-		Namespace: Units{16384, 32768, 8192, 8192, 32768}, Total: Units{117964, 235929, 58982, 58982, 943718}, Reserve: Units{11796, 23592, 5898, 5898, 94371},
-	}, Shares{}.Services(), cmpopts.IgnoreUnexported(Budget{})); diff != "" {
+		Namespace: Units{16384, 32768, 8192, 8192, 32768}, Total: Units{117964, 235929, 58982, 58982, 40960}, Reserve: Units{11796, 23592, 5898, 5898, 4096},
+	}, Shares{}.Services(0), cmpopts.IgnoreUnexported(Budget{})); diff != "" {
 		t.Error(diff)
 	}
 
-	if got, want := (Shares{}).HostPorts().Namespace, (Units{3277, 6553, 1638, 1638, 26214}); got != want {
+	if got, want := (Shares{}).HostPorts().Namespace, (Units{3277, 6553, 1638, 1638, 0}); got != want {
 		t.Errorf("host ports of a namespace on a node: %+v, want %+v", got, want)
 	}
 
-	if got := (Shares{Namespace: 1000, Tables: 50}).Services(); got.Namespace.Frontends != 1000 || got.Namespace.Backends != 2000 || got.Namespace.Flows != 2000 || got.Total.Frontends != 65536 {
+	if got := (Shares{Namespace: 1000, Tables: 50}).Services(1); got.Namespace.Frontends != 1000 || got.Namespace.Backends != 2000 || got.Namespace.Flows != 2000 || got.Total.Frontends != 65536 {
 		t.Errorf("budget %+v", got)
 	}
 
-	for _, bad := range []Shares{{Namespace: -1}, {Tables: -1}, {Tables: 96}} {
+	for nodes, want := range map[int]int{1: 40960, 8: 40960, 9: 81920, 16: 81920, 17: 163840, 5000: 41943040, 1 << 30: maxFlows} {
+		if got := (Shares{}).Services(nodes).Total.Flows; got != want {
+			t.Errorf("%d nodes: a total of %d flows, want %d", nodes, got, want)
+		}
+	}
+
+	if got := (Shares{FlowsPerNode: 10}).Services(20).Total.Flows; got != 320 {
+		t.Errorf("20 nodes with 10 flows: a total of %d flows, want 320", got)
+	}
+
+	for _, bad := range []Shares{{Namespace: -1}, {Tables: -1}, {Tables: 96}, {FlowsPerNode: -1}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is valid", bad)
 		}
@@ -382,7 +434,7 @@ func TestAccounts_Refused_namesUnits(t *testing.T) {
 	for key, want := range map[Key]string{
 		{KindService, "big", "s"}:      "the Service needs 2 frontends, 40000 backends: a namespace may have at most 16384 frontends, 32768 backends (--namespace-frontends)",
 		{KindService, "full", "young"}: "the Service needs 1 frontends, 1 external addresses: older objects of the namespace leave less of its budget of 16384 frontends, 8192 external addresses (--namespace-frontends)",
-		{KindService, "tenant6", "s"}:  "the Service needs 16384 frontends: older objects of the namespace leave less of its share of the 106168 frontends that nodes have room for (--service-table-share)",
+		{KindService, "tenant6", "s"}:  "the Service needs 16384 frontends: older objects of the namespace leave less of its share of 106168 frontends for all namespaces (--service-table-share, --service-flows-per-node)",
 		{KindService, "flows", "s"}:    "the Service needs 1 frontends, 32769 flows on each node: a namespace may have at most 16384 frontends, 32768 flows on each node (--namespace-frontends)",
 		{KindService, "default", "s"}:  "<nil>",
 		{KindService, "x", "unknown"}:  "<nil>",

@@ -19,11 +19,9 @@ type Units struct {
 }
 
 // TableUnits returns the room in a node's tables: sock_frontends, sock_backends, host_addrs and
-// lookup_targets. Flows have no fixed table. Their number keeps the flows of all Services finite,
-// and is so large that 90 % of the frontends fit with about four endpoints each, so the frontends
-// are used up first.
+// lookup_targets. Flows have no table.
 func TableUnits() Units {
-	return Units{Frontends: 131072, Backends: 262144, Addresses: 65536, Local: 65536, Flows: 8 * 131072}
+	return Units{Frontends: 131072, Backends: 262144, Addresses: 65536, Local: 65536}
 }
 
 // combine returns op of the numbers of u and o, for each unit.

@@ -30,6 +30,9 @@ func (c *Cluster) Peers() (published, hosts []netip.Addr) {
 	return slices.Compact(published), slices.Compact(hosts)
 }
 
+// Nodes returns the number of nodes.
+func (c *Cluster) Nodes() int { return len(c.nodes.GetStore().ListKeys()) }
+
 // Zone returns the zone label of the agent's own Node, or "".
 func (c *Cluster) Zone() string {
 	if n := c.Node(); n != nil {

@@ -120,6 +120,38 @@ func TestNamespaceCannotFillTables(t *testing.T) {
 	check("all go", 2)
 }
 
+// TestFlowsOfServicesGrowWithNodes checks that the agent serves more Services when the cluster has
+// more nodes, and fewer when it has fewer.
+func TestFlowsOfServicesGrowWithNodes(t *testing.T) {
+	r := newServingRig(t)
+	r.shares = model.Shares{Namespace: 1000, FlowsPerNode: 20} // 8 nodes have 160 flows
+	r.restart(t)
+
+	const services = 20
+	for i := range services {
+		o := numbered(4*i+1, 0)
+		o.Slices = nil
+		r.set(serviceKey(4*i+1), o) // 10 flows
+	}
+
+	for _, step := range []struct{ nodes, served int }{{8, 16}, {16, services}, {8, 16}} {
+		r.node.Nodes = step.nodes
+		r.sync(t)
+
+		served := 0
+
+		for i := range services {
+			if !r.OverBudget(serviceKey(4*i + 1)) {
+				served++
+			}
+		}
+
+		if served != step.served {
+			t.Errorf("%d nodes: %d Services are served, want %d", step.nodes, served, step.served)
+		}
+	}
+}
+
 // TestUnitsAreThoseOfTables checks that the budgets' tables have the size of the real ones.
 func TestUnitsAreThoseOfTables(t *testing.T) {
 	r := newServingRig(t)

@@ -206,7 +206,7 @@ func TestServiceAddresses(t *testing.T) {
 		}
 	}
 
-	services := &Services{settings: s, source: Source{Zone: func() string { return "" }}}
+	services := &Services{settings: s, source: Source{Zone: func() string { return "" }, Nodes: func() int { return 1 }}}
 
 	sn := services.serviceNode(h, n, facts{})
 	for _, a := range sn.Own {

@@ -114,7 +114,7 @@ func (r *rig) begin() {
 	r.gw = New(Options{
 		Settings: r.s, OVS: r.ovs, Changed: func() {}, Log: r.log,
 		Source: Source{
-			Node: "node1", Keys: func() ([]service.Key, bool) { return slices.Collect(maps.Keys(r.objects)), !r.unknown.Load() }, Zone: func() string { return "" },
+			Node: "node1", Keys: func() ([]service.Key, bool) { return slices.Collect(maps.Keys(r.objects)), !r.unknown.Load() }, Zone: func() string { return "" }, Nodes: func() int { return 1 },
 			Objects: func(k service.Key) service.Objects { return r.objects[k] },
 			Peers: func() (known, hosts []netip.Addr) {
 				if p := r.hosts.Load(); p != nil {

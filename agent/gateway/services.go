@@ -29,6 +29,9 @@ type Source struct {
 	Keys    func() ([]service.Key, bool)      // of all objects; false: not known yet
 	Objects func(service.Key) service.Objects // the current ones of a key, empty if deleted
 	Zone    func() string                     // the node's zone, or ""
+	// Nodes returns the number of the cluster's nodes. The gateway must be triggered when it
+	// changes.
+	Nodes func() int
 	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
 	// each sorted. It is nil if there are no peers.
 	Peers func() (known, hosts []netip.Addr)
@@ -306,6 +309,7 @@ func (s *Services) serviceNode(h Host, n Node, f facts) service.Node {
 		Addresses: nodeAddrs(s.trustedOnly(n)),
 		Own:       ownAddrs(h, set),
 		Hosts:     f.hosts,
+		Nodes:     model.RoundUp(s.source.Nodes()),
 		Ephemeral: ephemeral,
 		UDP:       openUDP(h, ephemeral),
 		TCP:       loopbackTCP(h, ephemeral),
@@ -401,6 +405,8 @@ func (s *Services) planKeys(keys []service.Key) map[service.Key]int {
 // hold mu.
 func (s *Services) account(keys []service.Key) map[service.Key]model.Meaning {
 	meanings := map[service.Key]model.Meaning{}
+
+	s.accounts.SetNodes(s.node.Nodes)
 
 	for _, k := range keys {
 		if _, repeated := meanings[k]; repeated {

@@ -309,13 +309,17 @@ func TestServiceNode(t *testing.T) {
 	}
 	s := &Services{
 		settings: Settings{Wiring: Wiring{Backend: EBPF}},
-		source:   Source{Node: "node1", Zone: func() string { return "zone1" }},
+		source:   Source{Node: "node1", Zone: func() string { return "zone1" }, Nodes: func() int { return 3 }},
 	}
 	f := facts{hosts: []netip.Addr{netip.MustParseAddr("172.30.0.12")}, joins: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}}
 
 	got := s.serviceNode(h, n, f)
 	if got.Name != "node1" || got.Zone != "zone1" || !got.Lookup || len(got.Addresses) != 2 || len(got.Own) != 3 {
 		t.Errorf("node %+v", got)
+	}
+
+	if got.Nodes != 4 {
+		t.Errorf("%d nodes for budgets, want 3, rounded up to a power of two", got.Nodes)
 	}
 
 	if !slices.Equal(got.Hosts, f.hosts) || !slices.Equal(got.Cluster.Join, f.joins) {

@@ -33,7 +33,7 @@ type servingRig struct {
 
 func newServingRig(t testing.TB) *servingRig {
 	t.Helper()
-	r := &servingRig{objects: map[service.Key]service.Objects{}, listed: true, shares: model.Shares{Namespace: 200_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
+	r := &servingRig{objects: map[service.Key]service.Objects{}, listed: true, shares: model.Shares{Namespace: 200_000, FlowsPerNode: 200_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
 	t.Cleanup(func() { _ = syscall.Unmount(filepath.Dir(r.dir), 0) })
 
 	r.node = service.Node{
@@ -66,7 +66,7 @@ func (r *servingRig) renew() {
 		s:   Settings{Wiring: Wiring{Backend: EBPF}, Cluster: Cluster{Shares: r.shares}},
 		log: log, record: newRecorder(log), wake: loop.NewSignal(),
 	}, Options{Changed: func() {}, Source: Source{
-		Node: "node1", Zone: func() string { return "" }, Objects: func(k service.Key) service.Objects { return r.objects[k] },
+		Node: "node1", Zone: func() string { return "" }, Nodes: func() int { return 1 }, Objects: func(k service.Key) service.Objects { return r.objects[k] },
 		Keys: func() ([]service.Key, bool) {
 			var out []service.Key
 			for k := range r.objects {

@@ -35,6 +35,7 @@ type Node struct {
 	TCP []netip.AddrPort
 
 	Hosts   []netip.Addr // addresses of the other nodes' hosts, sorted
+	Nodes   int          // number of the cluster's nodes, on which budgets depend
 	Cluster model.Config
 }
 

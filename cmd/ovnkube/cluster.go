@@ -51,6 +51,8 @@ func newClusterFlags(metricsAddress string) *clusterFlags {
 		shares: service.Shares{
 			Namespace: service.DefaultNamespaceFrontends,
 			Tables:    service.DefaultTableShare,
+
+			FlowsPerNode: service.DefaultFlowsPerNode,
 		},
 		snatPorts:      cluster.PortRange{First: 49152, Last: 65535},
 		metricsAddress: metricsAddress,
@@ -171,6 +173,17 @@ func (c *clusterFlags) settings() []*setting.Setting {
 			About:   []string{"share of Services in the tables"},
 			Usage: "`percentage` of a node's Service tables that the Services of all namespaces may use. " +
 				"The rest is reserved for host ports of pods" + sameValue,
+		},
+		{
+			Flag:    "service-flows-per-node",
+			Section: "kubernetes",
+			Key:     "service-flows-per-node",
+			Value:   setting.Number(&c.shares.FlowsPerNode, 1, 1<<20),
+			About:   []string{"flows of Services per node"},
+			Usage: "`number` of flows that each node adds to the total of the Services of all namespaces. " +
+				"The flows of all Services on each node do not exceed this total. The number of nodes is " +
+				"rounded up to a power of two, and at least 8 (docs/services.md). If the Services need " +
+				"more, the total is divided among the namespaces" + sameValue,
 		},
 		{
 			Flag:    "mtu",

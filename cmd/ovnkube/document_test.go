@@ -31,7 +31,7 @@ var tables = []struct {
 }{
 	{"Controller and agent, with the same value", []string{
 		"mode", "cluster-subnets", "k8s-service-cidrs", "allow-external-ips", "allow-pod-tunnels",
-		"host-networks", "chassis-name", "trust-endpoint-slices", "namespace-frontends", "service-table-share", "gateway-bfd",
+		"host-networks", "chassis-name", "trust-endpoint-slices", "namespace-frontends", "service-table-share", "service-flows-per-node", "gateway-bfd",
 	}},
 	{"Controller and agent: MTU and SNAT ports", []string{"mtu", "snat-port-range"}},
 	{"Controller and agent: API server", []string{

@@ -42,6 +42,22 @@ func (c *Cluster) updateAccounts(keys keySet, k services.Key) {
 	changed := c.accounts().Settle()
 	c.accounting.mu.Unlock()
 
+	c.addSettled(keys, changed)
+}
+
+// addAccountedNodes takes the current number of nodes into account. It adds the owners whose rows
+// change because a budget lets them in or out.
+func (c *Cluster) addAccountedNodes(keys keySet) {
+	c.accounting.mu.Lock()
+	c.accounts().SetNodes(len(c.Stores[KindNode].List()))
+	changed := c.accounts().Settle()
+	c.accounting.mu.Unlock()
+
+	c.addSettled(keys, changed)
+}
+
+// addSettled adds the owners that a budget lets in or out, and those that claim their frontends.
+func (c *Cluster) addSettled(keys keySet, changed []services.Key) {
 	// The frontends of these owners may move to other owners or come from them.
 	for _, k := range changed {
 		if k.Kind == services.KindPod {
@@ -70,6 +86,8 @@ func (c *Cluster) accounts() *services.Accounts {
 	}
 
 	accounts := services.NewAccounts(c.Config.Shares)
+	accounts.SetNodes(len(c.Stores[KindNode].List()))
+
 	set := func(k services.Key) { accounts.Set(k, c.meaning(k), c.Config.services()) }
 
 	for svc := range Objects[corev1.Service](c, KindService) {

@@ -7,8 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // TestHostPortsHaveBudgetPerNode checks that the host ports of a namespace's pods have a budget on
@@ -77,4 +80,63 @@ func describeAll(keys []plan.Key) string {
 	}
 
 	return strings.Join(out, " ")
+}
+
+// TestServicesHaveFlowsPerNode checks that the total of all Services grows with the number of
+// nodes: a Service that does not fit is served when another node is created, and no longer when a
+// node is deleted.
+func TestServicesHaveFlowsPerNode(t *testing.T) {
+	small := func(name string) *corev1.Service {
+		s := simService(int(name[0]), "ClusterIP")
+		s.Namespace, s.Name, s.UID = "ns", name, types.UID(name)
+
+		return s
+	}
+
+	objects := []k8sruntime.Object{small("a"), small("b")}
+	for i := range 8 {
+		objects = append(objects, simNode(1+i))
+	}
+
+	c := simCluster(t, objects...)
+
+	flows := services.New(services.Config{}, small("a"), nil).Units().Flows
+	c.Config.Shares = services.Shares{Namespace: 1000, FlowsPerNode: flows / 4} // room for less than two on 8 nodes
+
+	served := func() (n int) {
+		for _, name := range []string{"a", "b"} {
+			if _, err := plan.Rows(c, plan.ServiceKey("ns", name)); err == nil {
+				n++
+			} else if want := "(--service-table-share, --service-flows-per-node)"; !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+
+		return n
+	}
+
+	if got := served(); got != 1 {
+		t.Fatalf("with 8 nodes, %d Services are served, want 1", got)
+	}
+
+	ninth := simNode(9)
+	must(t, storeOf(c, ninth).Add(ninth))
+
+	if text := describeAll(plan.Affected(c, nil, ninth)); !strings.Contains(text, "service/ns/b") || served() != 2 {
+		t.Errorf("with 9 nodes, %d Services are served, want 2; affected: %s", served(), text)
+	}
+
+	must(t, storeOf(c, ninth).Delete(ninth))
+
+	if text := describeAll(plan.Affected(c, ninth, nil)); !strings.Contains(text, "service/ns/b") || served() != 1 {
+		t.Errorf("with 8 nodes again, %d Services are served, want 1; affected: %s", served(), text)
+	}
+
+	// The accounts that a new leader builds count the nodes, too.
+	must(t, storeOf(c, ninth).Add(ninth))
+	c.ForgetAccounts()
+
+	if got := served(); got != 2 {
+		t.Errorf("after the accounts are built with 9 nodes, %d Services are served, want 2", got)
+	}
 }

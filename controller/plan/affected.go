@@ -123,7 +123,7 @@ func (ch nodeChange) zoneChanged() bool {
 //   - the cluster's own rows, which have the address sets of hosts: see addHostSets;
 //   - pods of the node, and a pod whose port has the name of one of the node's: see addNodePods;
 //   - Services: see addNodeServices;
-//   - policies that a share opens or closes because the number of nodes has changed.
+//   - policies and Services that a share lets in or out because the number of nodes has changed.
 func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Node](old, now)
 	ch := newNodeChange(before, after, c.Config)
@@ -135,6 +135,7 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 
 	if ch.createdOrDeleted() {
 		c.budgets.addNodeCountChange(c, keys)
+		c.addAccountedNodes(keys)
 	}
 }
 

@@ -190,7 +190,7 @@ func TestServiceSizeLimits(t *testing.T) {
 func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vips int, event string) {
 	t.Helper()
 	c := simCluster(t, objects...)
-	c.Config.Shares.Namespace = 100_000 // the bounds are those of one Service
+	c.Config.Shares = services.Shares{Namespace: 100_000, FlowsPerNode: 100_000} // the bounds are those of one Service
 
 	rows, err := plan.Rows(c, plan.ServiceKey("ns", "s"))
 	if err != nil {

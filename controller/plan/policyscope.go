@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // A new pod takes OVN 1 to 3 ms for each port group that it joins, and the policies of any
@@ -112,7 +114,7 @@ func countedPods(c *Cluster, namespace string) int {
 		panic(err) // a store without its index is a programming error
 	}
 
-	return max(minCountedPods, powerOfTwo(len(pods)))
+	return max(minCountedPods, services.RoundUp(len(pods)))
 }
 
 // rereadPods reads the number of a namespace's pods again, and reports whether a scope has changed.

@@ -1,6 +1,6 @@
 package plan
 
-import "math/bits"
+import services "github.com/ovn-ebpf/ovn-ebpf/service"
 
 // Policies of all namespaces together make the port groups and flows that OVN computes at each
 // change, and any pod may have to wait for that. So each namespace has a basic share, which no
@@ -10,12 +10,13 @@ const (
 	// basicGroups is the number of port groups that a namespace's policies can always have in their
 	// rules.
 	basicGroups = 32
-	// sharedGroups is the total beyond, in a small cluster. A large one has sharedGroupsPerNode.
-	sharedGroups        = 512
-	sharedGroupsPerNode = 64
-	// basicFlows and sharedFlows are the same for flows of each node.
+	// sharedGroups is the total beyond, for each node of the cluster.
+	sharedGroups = 64
+	// basicFlows and sharedFlows are the same for flows on each node.
 	basicFlows  = 2048
-	sharedFlows = 65536
+	sharedFlows = 4096
+	// leastNodes is the number of nodes for which a small cluster has totals.
+	leastNodes = 8
 )
 
 // policyUse is what policies use: port groups in their rules, and flows of each node.
@@ -49,23 +50,14 @@ func (s *policyShares) add(request policyUse, n int) {
 // limit returns the share of each namespace. It is computed with the number of users rounded up to
 // a power of two, so that it seldom changes.
 func (s *policyShares) limit() policyUse {
-	groups := max(sharedGroups, sharedGroupsPerNode*s.nodes)
+	nodes := max(leastNodes, s.nodes)
 
 	return policyUse{
-		groups: basicGroups + groups/powerOfTwo(s.users.groups),
-		flows:  basicFlows + sharedFlows/powerOfTwo(s.users.flows),
+		groups: basicGroups + sharedGroups*nodes/services.RoundUp(s.users.groups),
+		flows:  basicFlows + sharedFlows*nodes/services.RoundUp(s.users.flows),
 	}
 }
 
 // countedNodes returns the number of nodes, rounded up to a power of two, so that it seldom
 // changes.
-func countedNodes(c *Cluster) int { return powerOfTwo(len(c.Stores[KindNode].List())) }
-
-// powerOfTwo returns the lowest power of two that is not below n.
-func powerOfTwo(n int) int {
-	if n <= 1 {
-		return 1
-	}
-
-	return 1 << bits.Len(uint(n-1))
-}
+func countedNodes(c *Cluster) int { return services.RoundUp(len(c.Stores[KindNode].List())) }

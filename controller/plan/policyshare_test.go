@@ -70,8 +70,9 @@ func TestBudgets_shares(t *testing.T) {
 		{"and many have 32 always", crowd(1, 70, selectors(32)), ""},
 		{"in a cluster of eight nodes", crowd(8, 5, selectors(50, 47)), "1"},
 		{"nine nodes have twice as many", crowd(9, 5, selectors(100, 60, 1)), "2"},
-		{"four namespaces have all flows of their own bound", crowd(1, 4, flows(4096, 4096, 4096, 4096)), ""},
-		{"five have 10,240", crowd(1, 5, flows(4096, 4096, 2050, 2048)), "2"},
+		{"two namespaces have all flows of their own bound", crowd(1, 2, flows(4096, 4096, 4096, 4096)), ""},
+		{"five have 6,144", crowd(1, 5, flows(4096, 2050, 2048)), "1"},
+		{"nine nodes have twice as many beyond the basic share", crowd(9, 5, flows(4096, 4096, 2050, 2048)), "2"},
 		{"and many have 2,048 always", crowd(1, 70, flows(2000, 48)), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func simCluster(tb testing.TB, objects ...runtime.Object) *plan.Cluster {
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		ExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 		SNATPorts:    cluster.PortRange{First: 49152, Last: 65535}, MTU: 1400,
-		Shares: services.Shares{Namespace: 131072}, // all Services are in one namespace
+		Shares: services.Shares{Namespace: 131072, FlowsPerNode: 1 << 20}, // all Services are in one namespace
 	}, objects...)
 	if err != nil {
 		tb.Fatal(err)

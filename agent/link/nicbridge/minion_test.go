@@ -237,7 +237,7 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 	g := gateway.New(gateway.Options{
 		Settings: s, OVS: c, Changed: func() {}, Log: log,
 		Source: gateway.Source{
-			Node: "node1", Keys: func() ([]service.Key, bool) { return nil, true }, Zone: func() string { return "" },
+			Node: "node1", Keys: func() ([]service.Key, bool) { return nil, true }, Zone: func() string { return "" }, Nodes: func() int { return 1 },
 			Objects: func(service.Key) service.Objects { return service.Objects{} }, Peers: func() (known, hosts []netip.Addr) { return nil, nil },
 		},
 	})
