@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -59,12 +60,18 @@ func (l *lag) release(k plan.Key) {
 	delete(l.held, k)
 }
 
-// heldOwners returns the number of owners that a pace holds.
-func (l *lag) heldOwners() int {
+// heldOwners returns the number of owners of these kinds that a pace holds.
+func (l *lag) heldOwners(kinds ...plan.Kind) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	return len(l.held)
+	for k := range l.held {
+		if slices.Contains(kinds, k.Kind) {
+			n++
+		}
+	}
+
+	return n
 }
 
 // take records that the owner's reconciliation begins.

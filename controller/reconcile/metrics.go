@@ -135,7 +135,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	put("oldest_event_age_seconds", oldest)
-	put("policies_to_write", float64(l.lag.heldOwners()))
+	put("policies_to_write", float64(l.lag.heldOwners(plan.KindPolicy, plan.KindSelector)))
 	put("port_groups_to_join", float64(l.db.Joining()))
 
 	for kind, n := range l.failures.count() {

@@ -234,7 +234,7 @@ func (p *property) await(r *standinReplica) {
 
 		_, _, waiting := r.loop.lag.oldest()
 
-		return r.behind() == 0 && waiting+r.loop.lag.heldOwners()+r.loop.db.Joining() == 0 && !strings.Contains(strings.Join(r.loop.Failing(), ""), "no such row") && r.loop.queueLen() == 0 && r.loop.Ready() == nil
+		return r.behind() == 0 && waiting+r.loop.lag.heldOwners(plan.KindPolicy, plan.KindSelector, plan.KindService)+r.loop.db.Joining() == 0 && !strings.Contains(strings.Join(r.loop.Failing(), ""), "no such row") && r.loop.queueLen() == 0 && r.loop.Ready() == nil
 	}
 	deadline := time.Now().Add(5 * time.Minute) // for a starved machine; a right one never takes that long
 

@@ -134,14 +134,19 @@ func TestWorker_takeBatch(t *testing.T) {
 	w.syncing, w.synced = 1, 1 // the first full sync is done
 	w.throttle.buckets.Spend("busy", 1)
 
+	add := func(k plan.Key) {
+		w.lag.begin(k, time.Now())
+		w.queue.Add(k)
+	}
+
 	const size, others = 8, 20
 	for n := range others {
-		w.queue.Add(plan.PolicyKey("busy", fmt.Sprint(n)))
-		w.queue.Add(plan.ServiceKey("busy", fmt.Sprint(n)))
+		add(plan.PolicyKey("busy", fmt.Sprint(n)))
+		add(plan.ServiceKey("busy", fmt.Sprint(n)))
 	}
 
 	for n := range size + 1 {
-		w.queue.Add(plan.PodKey("busy", fmt.Sprint(n)))
+		add(plan.PodKey("busy", fmt.Sprint(n)))
 	}
 
 	b := w.takeBatch(nil, size)
@@ -153,6 +158,12 @@ func TestWorker_takeBatch(t *testing.T) {
 
 	if !w.throttle.isQuiet {
 		t.Error("changes are slow, although no pod was ever created")
+	}
+
+	// The policies wait until the transaction that does not take them.
+	held := w.lag.heldOwners(plan.KindService)
+	if _, _, waiting := w.lag.oldest(); held != others || waiting != size+1+others {
+		t.Errorf("%d Services are held and %d owners wait, want %d and %d", held, waiting, others, size+1+others)
 	}
 }
 
@@ -262,8 +273,8 @@ func TestLag_hold(t *testing.T) {
 	expect := func(name string, waiting, holding int) {
 		t.Helper()
 
-		if _, _, n := l.oldest(); n != waiting || l.heldOwners() != holding {
-			t.Errorf("%s: %d owners wait, %d are held, want %d, %d", name, n, l.heldOwners(), waiting, holding)
+		if _, _, n := l.oldest(); n != waiting || l.heldOwners(plan.KindPolicy) != holding {
+			t.Errorf("%s: %d owners wait, %d are held, want %d, %d", name, n, l.heldOwners(plan.KindPolicy), waiting, holding)
 		}
 	}
 
@@ -286,6 +297,11 @@ func TestLag_hold(t *testing.T) {
 	}
 
 	l.hold(held)
+
+	if n := l.heldOwners(plan.KindSelector, plan.KindService); n != 0 {
+		t.Errorf("%d owners of other kinds are held", n)
+	}
+
 	l.reset()
 	expect("reset", 0, 0)
 }

@@ -158,7 +158,12 @@ func (w *worker) takeBatch(taken []plan.Key, size int) batch {
 			w.regroups.hold(k)
 
 			left++
-		case w.heavy.has(k) || w.throttle.isLimited(k):
+		case w.throttle.isLimited(k):
+			w.lag.hold(k)
+
+			w.slow = append(w.slow, k)
+			left++
+		case w.heavy.has(k):
 			w.slow = append(w.slow, k)
 			left++
 		default:
@@ -189,6 +194,8 @@ func (w *worker) reconcileSlow(ctx context.Context) bool {
 
 		k := w.slow[0]
 		w.slow = w.slow[1:]
+
+		w.lag.release(k)
 
 		b := newBatch()
 		w.prepare(k, &b)
