@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 // hostileRate is the number of steps per second that all tenants make together.
@@ -73,6 +76,9 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 	return report, ctx.Err()
 }
 
+// rowsGoneIn is the time in which the controller must have removed the rows of all tenants.
+const rowsGoneIn = 2 * time.Minute
+
 // siege is the state of the campaign api.
 type siege struct {
 	*ground
@@ -80,6 +86,8 @@ type siege struct {
 	tenants []*tenant
 	values  values
 	rows    *rows
+
+	idleRows map[string]int // of the tables that the tenants fill, before the first attack
 
 	idle   map[string]usage   // before the first attack, by program
 	during []map[string]usage // each attack
@@ -145,6 +153,11 @@ func (a *siege) run(ctx context.Context) error {
 
 	a.bucket.Store(1)
 
+	var err error
+	if a.idleRows, err = a.rowCounts(ctx); err != nil {
+		return err
+	}
+
 	for round := range rounds {
 		if err := a.attack(ctx, round+1, a.options.For/time.Duration(rounds)); err != nil {
 			return err
@@ -187,11 +200,49 @@ func (a *siege) attack(ctx context.Context, round int, long time.Duration) error
 
 	a.after = append(a.after, after)
 
-	return errors.Join(removeObjects(ctx, a.tenants), a.caughtUp(ctx))
+	return errors.Join(removeObjects(ctx, a.tenants), a.rowsGone(ctx), a.caughtUp(ctx))
+}
+
+// rowsGone waits until the rows of the removed objects are gone, so that the next attack meets the
+// same state.
+func (a *siege) rowsGone(ctx context.Context) error {
+	var counts map[string]int
+
+	gone := func(ctx context.Context) (bool, error) {
+		var err error
+
+		counts, err = a.rowCounts(ctx)
+
+		return maps.Equal(counts, a.idleRows), err
+	}
+
+	if err := wait.PollUntilContextTimeout(ctx, time.Second, rowsGoneIn, true, gone); err != nil {
+		return fmt.Errorf("%s after the tenants' objects are removed, OVN has %v, and %v before: %w",
+			rowsGoneIn, counts, a.idleRows, err)
+	}
+
+	return nil
+}
+
+// rowCounts returns the numbers of rows that the tenants' Services and policies have in the
+// Northbound database.
+func (g *ground) rowCounts(ctx context.Context) (map[string]int, error) {
+	out := map[string]int{}
+
+	for _, table := range []string{nbmodel.LoadBalancerTable, nbmodel.ACLTable, nbmodel.PortGroupTable} {
+		uuids, err := g.Exec(ctx, "central", "ovn-nbctl", "--bare", "--columns=_uuid", "list", table)
+		if err != nil {
+			return nil, fmt.Errorf("count rows of %s: %w", table, err)
+		}
+
+		out[table] = len(strings.Fields(string(uuids)))
+	}
+
+	return out, nil
 }
 
 // harmless lets the tenants make the same calls for ConfigMaps while the victim's pods start. These
-// calls take the API server as much time as those of the attack.
+// calls take the API server about as much time as those of the attack.
 func (a *siege) harmless(ctx context.Context, long time.Duration) error {
 	calling, end := context.WithCancel(ctx)
 	defer end()
