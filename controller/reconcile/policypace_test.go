@@ -110,7 +110,7 @@ func TestRegroup_holdsNoIdleSelectors(t *testing.T) {
 	before := groups() + 1 // that of the pods in the namespace without pods, which isolates them
 
 	createLargePolicies(t, client, "busy")
-	nbtest.Eventually(t, "policies and selectors are held", func() bool { return held(t, l) > selectors })
+	nbtest.Eventually(t, "policies are held", func() bool { return held(t, l) > 0 })
 
 	for n := range idlePolicies { // in a namespace without pods
 		createPeerPolicy(t, client, "default", fmt.Sprint("p", n), selectors)
