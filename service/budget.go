@@ -13,7 +13,7 @@ const (
 	DefaultFlowsPerNode       = 5120
 )
 
-// leastNodes is the number of nodes for which a small cluster has flows.
+// leastNodes is the number of nodes for which a small cluster has shares.
 const leastNodes = 8
 
 // Shares are the settings of budgets. Controller and agents must have the same. 0 stands for the
@@ -79,6 +79,10 @@ func RoundUp(n int) int {
 	return 1 << bits.Len(uint(n-1))
 }
 
+// CountedNodes returns the number of nodes on which shares depend: RoundUp of the cluster's nodes,
+// and at least leastNodes.
+func CountedNodes(n int) int { return max(leastNodes, RoundUp(n)) }
+
 // Budget bounds the units of the objects in a Ledger.
 type Budget struct {
 	Namespace Units // of each namespace
@@ -93,7 +97,7 @@ type Budget struct {
 func (s Shares) Services(nodes int) Budget {
 	s = s.withDefaults()
 	total := s.tables()
-	total.Flows = int(min(int64(s.FlowsPerNode)*int64(max(leastNodes, RoundUp(nodes))), maxFlows))
+	total.Flows = int(min(int64(s.FlowsPerNode)*int64(CountedNodes(nodes)), maxFlows))
 	namespace := TableUnits().times(s.Namespace, TableUnits().Frontends)
 	namespace.Flows = flowsPerFrontend * s.Namespace
 

@@ -97,8 +97,8 @@ func newDivision() division {
 	return division{accounts: map[*account]struct{}{}, changed: map[*account]struct{}{}, share: unlimited}
 }
 
-// SetTotal replaces the budget by one that has another total or reserve. Settle must be called
-// before Refused.
+// SetTotal changes the total and the reserve to those of a budget. Settle must be called before
+// Refused.
 func (l *Ledger) SetTotal(b Budget) { l.budget.Total, l.budget.Reserve = b.Total, b.Reserve }
 
 // Len returns the number of objects.

@@ -309,7 +309,7 @@ func (s *Services) serviceNode(h Host, n Node, f facts) service.Node {
 		Addresses: nodeAddrs(s.trustedOnly(n)),
 		Own:       ownAddrs(h, set),
 		Hosts:     f.hosts,
-		Nodes:     model.RoundUp(s.source.Nodes()),
+		Nodes:     model.CountedNodes(s.source.Nodes()),
 		Ephemeral: ephemeral,
 		UDP:       openUDP(h, ephemeral),
 		TCP:       loopbackTCP(h, ephemeral),

@@ -309,7 +309,7 @@ func TestServiceNode(t *testing.T) {
 	}
 	s := &Services{
 		settings: Settings{Wiring: Wiring{Backend: EBPF}},
-		source:   Source{Node: "node1", Zone: func() string { return "zone1" }, Nodes: func() int { return 3 }},
+		source:   Source{Node: "node1", Zone: func() string { return "zone1" }, Nodes: func() int { return 9 }},
 	}
 	f := facts{hosts: []netip.Addr{netip.MustParseAddr("172.30.0.12")}, joins: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}}
 
@@ -318,8 +318,8 @@ func TestServiceNode(t *testing.T) {
 		t.Errorf("node %+v", got)
 	}
 
-	if got.Nodes != 4 {
-		t.Errorf("%d nodes for budgets, want 3, rounded up to a power of two", got.Nodes)
+	if got.Nodes != 16 {
+		t.Errorf("%d nodes for budgets, want 9, rounded up to a power of two", got.Nodes)
 	}
 
 	if !slices.Equal(got.Hosts, f.hosts) || !slices.Equal(got.Cluster.Join, f.joins) {

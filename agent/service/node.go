@@ -35,7 +35,7 @@ type Node struct {
 	TCP []netip.AddrPort
 
 	Hosts   []netip.Addr // addresses of the other nodes' hosts, sorted
-	Nodes   int          // number of the cluster's nodes, on which budgets depend
+	Nodes   int          // model.CountedNodes of the cluster
 	Cluster model.Config
 }
 

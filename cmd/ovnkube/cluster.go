@@ -49,9 +49,8 @@ func newClusterFlags(metricsAddress string) *clusterFlags {
 		serviceCIDRs: prefixes{mustPrefix("10.96.0.0/16")},
 		chassisName:  chassisSystemID,
 		shares: service.Shares{
-			Namespace: service.DefaultNamespaceFrontends,
-			Tables:    service.DefaultTableShare,
-
+			Namespace:    service.DefaultNamespaceFrontends,
+			Tables:       service.DefaultTableShare,
 			FlowsPerNode: service.DefaultFlowsPerNode,
 		},
 		snatPorts:      cluster.PortRange{First: 49152, Last: 65535},

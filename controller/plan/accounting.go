@@ -37,27 +37,23 @@ func (c *Cluster) refused(k services.Key) error {
 // updateAccounts takes the current version of an object into account. It adds the owners whose rows
 // change because a budget lets them in or out.
 func (c *Cluster) updateAccounts(keys keySet, k services.Key) {
-	c.accounting.mu.Lock()
-	c.accounts().Set(k, c.meaning(k), c.Config.services())
-	changed := c.accounts().Settle()
-	c.accounting.mu.Unlock()
-
-	c.addSettled(keys, changed)
+	c.changeAccounts(keys, func(a *services.Accounts) { a.Set(k, c.meaning(k), c.Config.services()) })
 }
 
 // addAccountedNodes takes the current number of nodes into account. It adds the owners whose rows
 // change because a budget lets them in or out.
 func (c *Cluster) addAccountedNodes(keys keySet) {
+	c.changeAccounts(keys, func(a *services.Accounts) { a.SetNodes(countedNodes(c)) })
+}
+
+// changeAccounts changes the accounts. It adds the owners that a budget lets in or out because of
+// that, and those that claim their frontends.
+func (c *Cluster) changeAccounts(keys keySet, change func(*services.Accounts)) {
 	c.accounting.mu.Lock()
-	c.accounts().SetNodes(len(c.Stores[KindNode].List()))
+	change(c.accounts())
 	changed := c.accounts().Settle()
 	c.accounting.mu.Unlock()
 
-	c.addSettled(keys, changed)
-}
-
-// addSettled adds the owners that a budget lets in or out, and those that claim their frontends.
-func (c *Cluster) addSettled(keys keySet, changed []services.Key) {
 	// The frontends of these owners may move to other owners or come from them.
 	for _, k := range changed {
 		if k.Kind == services.KindPod {
@@ -86,7 +82,7 @@ func (c *Cluster) accounts() *services.Accounts {
 	}
 
 	accounts := services.NewAccounts(c.Config.Shares)
-	accounts.SetNodes(len(c.Stores[KindNode].List()))
+	accounts.SetNodes(countedNodes(c))
 
 	set := func(k services.Key) { accounts.Set(k, c.meaning(k), c.Config.services()) }
 

@@ -151,9 +151,8 @@ func (bs *budgets) addPolicyChange(c *Cluster, keys keySet, key Key, before *net
 	})
 }
 
-// isSameVersion reports whether b, which may be nil, is the policy a with the same spec. The
-// pointers can differ: the deleted object that an informer passes is not the one that was in the
-// store.
+// isSameVersion reports whether b, which may be nil, is the policy a with the same spec. When a
+// policy is deleted, an informer passes a copy of the object that was in the store.
 func isSameVersion(a, b *networkingv1.NetworkPolicy) bool {
 	return a == b || b != nil && a.UID == b.UID && reflect.DeepEqual(a.Spec, b.Spec)
 }

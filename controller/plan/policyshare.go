@@ -15,8 +15,6 @@ const (
 	// basicFlows and sharedFlows are the same for flows on each node.
 	basicFlows  = 2048
 	sharedFlows = 4096
-	// leastNodes is the number of nodes for which a small cluster has totals.
-	leastNodes = 8
 )
 
 // policyUse is what policies use: port groups in their rules, and flows of each node.
@@ -50,14 +48,11 @@ func (s *policyShares) add(request policyUse, n int) {
 // limit returns the share of each namespace. It is computed with the number of users rounded up to
 // a power of two, so that it seldom changes.
 func (s *policyShares) limit() policyUse {
-	nodes := max(leastNodes, s.nodes)
-
 	return policyUse{
-		groups: basicGroups + sharedGroups*nodes/services.RoundUp(s.users.groups),
-		flows:  basicFlows + sharedFlows*nodes/services.RoundUp(s.users.flows),
+		groups: basicGroups + sharedGroups*s.nodes/services.RoundUp(s.users.groups),
+		flows:  basicFlows + sharedFlows*s.nodes/services.RoundUp(s.users.flows),
 	}
 }
 
-// countedNodes returns the number of nodes, rounded up to a power of two, so that it seldom
-// changes.
-func countedNodes(c *Cluster) int { return services.RoundUp(len(c.Stores[KindNode].List())) }
+// countedNodes returns the number of nodes on which shares depend.
+func countedNodes(c *Cluster) int { return services.CountedNodes(len(c.Stores[KindNode].List())) }

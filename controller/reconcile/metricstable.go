@@ -50,7 +50,7 @@ func Metrics() metric.Table {
 			"what"),
 		gauge("sync_pending_owners", "Owners that the last full sync has not reconciled yet."),
 		gauge("queue_length", "Owners waiting to be reconciled."),
-		gauge("waiting_owners", "Owners with an event that is not in the Northbound database yet."),
+		gauge("waiting_owners", "Owners with an event that is not in the Northbound database yet. Those that a pace holds do not count (docs/services.md#pace)."),
 		gauge("oldest_event_age_seconds", "Age of the oldest event that is not in the Northbound database yet."),
 		gauge("policies_to_write",
 			"NetworkPolicies and selectors of policies that are written later, because many have changed (docs/networkpolicy.md#pace)."),

@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/election"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -124,15 +125,15 @@ func newTestWorker(t *testing.T) *worker {
 	l.cluster.Stores = c.Stores
 	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
 
-	return newWorker(l, &term{loop: l}, ipam.NewAllocator(ipam.Settings{}), queue)
+	return newWorker(l, &term{Term: &election.Term{}, loop: l}, ipam.NewAllocator(ipam.Settings{}), queue)
 }
 
 // TestWorker_takeBatch checks that the keys of policies and slow ones do not count for the size of
 // a batch.
 func TestWorker_takeBatch(t *testing.T) {
 	w := newTestWorker(t)
-	w.syncing, w.synced = 1, 1 // the first full sync is done
-	w.throttle.buckets.Spend("busy", 1)
+	w.syncing, w.synced = 1, 1                      // the first full sync is done
+	w.throttle.buckets.Spend("busy", 2*unitsAtOnce) // none of its Services may change now
 
 	add := func(k plan.Key) {
 		w.lag.begin(k, time.Now())
@@ -164,6 +165,14 @@ func TestWorker_takeBatch(t *testing.T) {
 	held := w.lag.heldOwners(plan.KindService)
 	if _, _, waiting := w.lag.oldest(); held != others || waiting != size+1+others {
 		t.Errorf("%d Services are held and %d owners wait, want %d and %d", held, waiting, others, size+1+others)
+	}
+
+	for len(w.slow) > 0 {
+		w.reconcileSlow(t.Context())
+	}
+
+	if held := w.lag.heldOwners(plan.KindService); held != 0 {
+		t.Errorf("%d Services are held after they were reconciled", held)
 	}
 }
 

@@ -158,12 +158,11 @@ func (w *worker) takeBatch(taken []plan.Key, size int) batch {
 			w.regroups.hold(k)
 
 			left++
-		case w.throttle.isLimited(k):
-			w.lag.hold(k)
+		case w.heavy.has(k) || w.throttle.isLimited(k):
+			if w.throttle.isLimited(k) {
+				w.lag.hold(k)
+			}
 
-			w.slow = append(w.slow, k)
-			left++
-		case w.heavy.has(k):
 			w.slow = append(w.slow, k)
 			left++
 		default:

@@ -28,7 +28,8 @@ const hostileRate = 30
 // defaults of the chart. The victim in another namespace and the hosts must lose no packets, the
 // victim's rows must not change, its new pods must start nearly as fast as while the tenants make the
 // same calls for ConfigMaps, all programs must stay ready, and no node may get too many flows. The same
-// attack is made twice, each for half of the time. After each, the programs must be as idle as before,
+// attack is made twice, each for half of the time. The second one begins when the rows of the first
+// one's objects are gone. After each, the programs must be as idle as before,
 // and the second one must leave no more memory in use than the first. With Options.First it is made
 // once, without the measurements of programs.
 func API(ctx context.Context, o Options) (report *Report, err error) {
@@ -200,7 +201,11 @@ func (a *siege) attack(ctx context.Context, round int, long time.Duration) error
 
 	a.after = append(a.after, after)
 
-	return errors.Join(removeObjects(ctx, a.tenants), a.rowsGone(ctx), a.caughtUp(ctx))
+	if err := removeObjects(ctx, a.tenants); err != nil {
+		return err
+	}
+
+	return errors.Join(a.rowsGone(ctx), a.caughtUp(ctx))
 }
 
 // rowsGone waits until the rows of the removed objects are gone, so that the next attack meets the
